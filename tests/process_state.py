@@ -101,7 +101,6 @@ def _of_torch() -> dict[str, Any]:
         "deterministic algorithms": torch.get_deterministic_debug_mode(),
         "gradients": torch.is_grad_enabled(),
     }
-    compiler = sys.modules.get("torch._dynamo.config")
     return {f"torch fp32_precision of {name}": value for name, value in precisions.items()} | {
         "torch float32_matmul_precision": _matmul_precision(torch),
         "torch threads": torch.get_num_threads(),
@@ -109,7 +108,6 @@ def _of_torch() -> dict[str, Any]:
         "torch default dtype": torch.get_default_dtype(),
         "torch default device": torch.get_default_device(),
         "torch flags": flags,
-        **({} if compiler is None else {"torch recompile limit": compiler.recompile_limit}),
     }
 
 
