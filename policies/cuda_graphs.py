@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from threading import Lock, RLock
+from typing import Any
 
 import torch
 
@@ -41,7 +42,8 @@ def float32_products(precision: str) -> Iterator[None]:
 
     torch's compiler asks for the precision of all devices, so the GPU's alone cannot be set.
     """
-    gpu, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    backends: Any = torch.backends  # whose annotations do not name `matmul`
+    gpu, cpu = backends.cuda.matmul, backends.mkldnn.matmul
     before, of_gpu, of_cpu = _precision(), gpu.fp32_precision, cpu.fp32_precision
     torch.set_float32_matmul_precision(precision)
     cpu.fp32_precision = of_cpu

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
 
@@ -16,10 +17,10 @@ def worker_pool(num_workers: int, *, threads: int | None = None) -> Iterator[Poo
 
     threads: of torch in each worker, as the workers share the cores; None leaves the number to torch.
     """
-    setup = {} if threads is None else {"initializer": _limit_threads, "initargs": (threads,)}
+    setup = None if threads is None else partial(_limit_threads, threads)
     with (
         interrupts_kept_from_children() as now_for_us,
-        get_context("spawn").Pool(num_workers, **setup) as pool,
+        get_context("spawn").Pool(num_workers, setup) as pool,
     ):
         now_for_us()
         yield pool
