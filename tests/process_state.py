@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 
 _PR_GET_TIMERSLACK = 30
-_SET_BY_PYTEST = ("PYTEST_CURRENT_TEST",)
+_SET_BY_LIBRARIES = (
+    "PYTEST_CURRENT_TEST",
+    "PYOPENGL_PLATFORM",  # mujoco.egl
+    "TORCHINDUCTOR_CACHE_DIR",  # torch._dynamo
+    "LD_LIBRARY_PATH",  # cv2
+    "OPENCV_VIDEOIO_MSMF_ENABLE_HW_TRANSFORMS",  # LeRobot's cameras
+    "PYGAME_HIDE_SUPPORT_PROMPT",  # pymunk, LeRobot
+)
+"""Environment variables that pytest sets for each test, or a library once, when it is imported."""
 _ABSENT = "absent"
 
 
@@ -31,18 +39,22 @@ def process_state() -> dict[str, Any]:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """One line for each setting that changed; none for a library that was loaded in between."""
-    return [
-        f"{name}: {before[name]!r} before, {after.get(name, _ABSENT)!r} after"
-        for name in before
-        if before[name] != after.get(name, _ABSENT)
-    ]
+    lines = []
+    for name in before:
+        old, new = before[name], after.get(name, _ABSENT)
+        if isinstance(old, dict) and isinstance(new, dict):
+            differing = [key for key in {**old, **new} if old.get(key, _ABSENT) != new.get(key, _ABSENT)]
+            old, new = ({key: each.get(key, _ABSENT) for key in differing} for each in (old, new))
+        if old != new:
+            lines.append(f"{name}: {old!r} before, {new!r} after")
+    return lines
 
 
 def _of_system() -> dict[str, Any]:
     umask = os.umask(0o077)
     os.umask(umask)
     return {
-        "environment": {k: v for k, v in os.environ.items() if k not in _SET_BY_PYTEST},
+        "environment": {k: v for k, v in os.environ.items() if k not in _SET_BY_LIBRARIES},
         "working folder": os.getcwd(),
         "umask": umask,
         "limit of open files": resource.getrlimit(resource.RLIMIT_NOFILE),

@@ -72,6 +72,13 @@ def test_a_changed_setting_is_named_and_one_given_back_is_not(change, name):
     assert changes(before, process_state()) == []
 
 
+def test_of_the_environment_only_what_changed_is_named():
+    before = process_state()
+    with environment():
+        (line,) = changes(before, process_state())
+    assert line == "environment: {'LEFT_BEHIND': 'absent'} before, {'LEFT_BEHIND': '1'} after"
+
+
 def test_looking_at_the_process_loads_no_torch():
     code = "import sys; import tests.process_state as s; s.process_state(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -29,6 +29,7 @@ from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.processes import torch_threads
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import MAX_BATCH, PolicyServer
