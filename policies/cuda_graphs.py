@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from threading import Lock, RLock
+from typing import Any
 
 import torch
 
@@ -37,13 +38,20 @@ def one_chunk(*, is_compiled: bool = True, rounds: bool = False) -> Iterator[Non
 
 @contextmanager
 def float32_products(precision: str) -> Iterator[None]:
-    """While it lasts, products of float32 have what torch calls this precision."""
-    before = _precision()
+    """While it lasts, a GPU's products of float32 have what torch calls this precision; a CPU's keep theirs.
+
+    torch's compiler asks for the precision of all devices, so the GPU's alone cannot be set.
+    """
+    backends: Any = torch.backends  # whose annotations do not name `matmul`
+    gpu, cpu = backends.cuda.matmul, backends.mkldnn.matmul
+    before, of_gpu, of_cpu = _precision(), gpu.fp32_precision, cpu.fp32_precision
     torch.set_float32_matmul_precision(precision)
+    cpu.fp32_precision = of_cpu
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        gpu.fp32_precision, cpu.fp32_precision = of_gpu, of_cpu
 
 
 def _precision() -> str:

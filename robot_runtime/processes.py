@@ -7,6 +7,19 @@ from multiprocessing import resource_tracker
 
 
 @contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """While it lasts, torch computes each operation of this process with this many threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def interrupts_kept_from_children() -> Iterator[Callable[[], None]]:
     """Children started in the block leave Ctrl-C to this process: they would answer with a traceback each.
 

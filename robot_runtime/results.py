@@ -1,6 +1,7 @@
 """Results that took long to make: they say how they were made, and are kept elsewhere if they have to be."""
 
 import json
+import os
 import platform
 import shlex
 import shutil
@@ -19,6 +20,11 @@ _PACKAGES = (
     "robot-runtime", "numpy", "pin", "pyzmq", "msgspec", "ruckig", "mujoco", "franky-sim", "torch",
     "safetensors", "lerobot", "diffusers", "transformers", "opencv-python-headless",
 )  # fmt: skip
+_INSTRUCTION_SETS = frozenset((
+    "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "amx_int8",
+    "asimd", "sve", "bf16",
+))  # fmt: skip
+"""Those that decide how libraries multiply matrices, as Linux names them."""
 
 
 def keep(path: Path, write: Callable[[Path], object]) -> None:
@@ -66,7 +72,7 @@ def result_json(data: Mapping[str, object], *, seeds: Iterable[int] = ()) -> str
 
 
 def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
-    """Date, command, seeds, versions of what computes, and this code's commit if there is one.
+    """Date, command, seeds, processor, versions of what computes, and this code's commit if there is one.
 
     seeds: of the episodes or draws; none if nothing is drawn.
     """
@@ -77,8 +83,23 @@ def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
         **code(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
         "versions": versions(),
     }
+
+
+def processor() -> dict[str, object]:
+    """Its instruction sets, which one torch uses if it is loaded, and oneDNN's limit if one is set."""
+    try:
+        words = Path("/proc/cpuinfo").read_text().split()
+    except OSError:  # not Linux
+        words = []
+    found: dict[str, object] = {"instruction_sets": sorted(_INSTRUCTION_SETS.intersection(words))}
+    if (torch := sys.modules.get("torch")) is not None:
+        found["torch"] = torch.backends.cpu.get_cpu_capability()
+    if (limit := os.environ.get("ONEDNN_MAX_CPU_ISA")) is not None:
+        found["ONEDNN_MAX_CPU_ISA"] = limit
+    return found
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Test settings shared by all packages."""
 
-import logging
 import os
 from collections.abc import Iterator
 
@@ -8,30 +7,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.checked import check_package
+from tests.process_state import changes, process_state
 
 check_package("robot_runtime.core")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of torch: small networks gain nothing from more
 
 
-@pytest.fixture(autouse=True)
-def logging_is_given_back() -> Iterator[None]:
-    """A library that sets the root logger up for itself (LeRobot's commands do) changes no later test."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
+@pytest.fixture(scope="module", autouse=True)
+def process_is_left_as_it_was() -> Iterator[None]:
+    """A test file that changes a setting of the whole process fails: it would alter every later file."""
+    before = process_state()
     yield
-    root.setLevel(level)
-    root.handlers[:] = handlers
-
-
-@pytest.fixture(autouse=True)
-def the_scheduler_is_left_as_it_is() -> Iterator[None]:
-    """A thread of real time that a library has made of this one keeps all later tests, and whatever they
-    start, ahead of everything else: those beside them are not let run for seconds."""
-    before = os.sched_getscheduler(0)
-    yield
-    after = os.sched_getscheduler(0)
-    if after != before:
-        os.sched_setscheduler(0, before, os.sched_param(0))
-    assert after == before, "the test's thread runs under another scheduler than before"
+    if changed := changes(before, process_state()):
+        os.sched_setscheduler(0, before["scheduling policy"], os.sched_param(before["scheduling priority"]))
+        pytest.fail("this file changed settings of the whole process:\n" + "\n".join(changed), pytrace=False)
 
 
 settings.register_profile(

@@ -2,11 +2,15 @@
 
 import json
 import platform
+import subprocess
+import sys
 from importlib import metadata
 
 import numpy as np
+import pytest
 
-from robot_runtime.results import result_json
+from robot_runtime.results import processor, result_json
+from tests.source_tree import ROOT
 
 
 def test_a_result_names_its_date_command_seeds_versions_and_commit():
@@ -20,3 +24,22 @@ def test_a_result_names_its_date_command_seeds_versions_and_commit():
     assert made["date"].endswith("+00:00")
     assert {"command", "commit", "is_changed", "machine"} <= made.keys()
     assert (made["commit"] is None) == (made["is_changed"] is None)
+
+
+def test_a_result_names_the_instruction_sets_that_multiplied(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    found = json.loads(result_json({}))["made_by"]["processor"]
+    assert found["torch"] == torch.backends.cpu.get_cpu_capability()
+    assert found["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    is_listed = "avx2" in found["instruction_sets"]
+    assert is_listed == torch.cpu.get_capabilities().get("avx2", False)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    assert "ONEDNN_MAX_CPU_ISA" not in processor()
+
+
+def test_naming_the_instruction_sets_loads_no_torch():
+    code = (
+        "import sys; from robot_runtime.results import processor as p; p(); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from policies.compiled import keep_compiled, start_compilers
+from policies.compiled import start_compilers
 from policies.files import metadata_file
 from policies.flow.transfers import pinned_batch
 from policies.lerobot.flow_policy import UNTRAINED, LeRobotFlowPolicy, load_flow
@@ -54,7 +54,6 @@ def load_lerobot(
         raise InvalidValueError("one_graph is for a policy that is compiled")
     refuse_misfit(metadata, config, folder)
     if is_compiled:
-        keep_compiled()
         start_compilers(torch.device(device).type)
     from policies.lerobot.flow import COMPILABLE, FLOWS
 

@@ -1,5 +1,6 @@
 """The command `robot-runtime`: one module per subcommand, imported without torch or mujoco."""
 
+import logging
 import os
 import select
 import signal
@@ -12,9 +13,13 @@ from robot_runtime.cli.signals import Ending, exit_code
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    argv: instead of the process's own, which then also keeps its signals.
+    argv: instead of the process's own, which then also keeps its signals and its logging.
     """
-    ending = Ending() if argv is None else None
+    ending = None
+    if argv is None:
+        ending = Ending()
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+        logging.getLogger("robot_runtime").setLevel(logging.INFO)
     code = _ended_with(argv, ending)
     if ending is not None:
         ending.leave(code)

@@ -1,6 +1,5 @@
 """The subcommands, and how they are run."""
 
-import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, get_args, get_type_hints
@@ -72,8 +71,6 @@ def _choices(kind: Any) -> Any:
 
 def run_command(argv: list[str] | None) -> int:
     """Parse, try the options, and run; returns the exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("robot_runtime").setLevel(logging.INFO)
     words = sys.argv[1:] if argv is None else argv
     kind, number = named(words)
     check_words(kind, words[number:])

@@ -50,6 +50,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM
 from robot_runtime.errors import InvalidValueError, PolicyError
 from robot_runtime.keys import ServerKeys
+from robot_runtime.processes import torch_threads
 from robot_runtime.results import keep_text
 from robot_runtime.server.collector import Collector
 from robot_runtime.server.delay import Delay
@@ -215,35 +216,36 @@ def joints_schema(joints: Sequence[str]) -> Schema:
 
 def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
     """Serve what these functions load until SIGINT (exit code 130) or SIGTERM (0)."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _check(args)
     anew: SimpleQueue[None] = SimpleQueue()  # which a handler may interrupt itself in
-    signal.signal(signal.SIGHUP, lambda number, frame: anew.put(None))  # while it loads, too
     metrics: dict[str, ServerMetrics] = {}
     with (
+        _orders_to_reload(anew),  # while it loads, too
         nullcontext() if args.metrics is None else _metrics_server(args.metrics, metrics),
         nullcontext() if args.page is None else _page(args.page, metrics),
     ):
         policies = [load_one() for load_one in load]
         metrics |= {policy.info.name: ServerMetrics() for policy in policies}
-        if args.torch_threads is not None and "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(args.torch_threads)
-        tune_process()
-        server = PolicyServer(
-            policies,
-            args.address,
-            delay=Delay(median_ms=args.delay_ms, sigma=args.delay_sigma, seed=args.delay_seed),
-            heartbeat_ns=round(args.heartbeat_ms * 1e6),
-            max_batch=args.max_batch,
-            keys=None if args.keys is None else ServerKeys.load(args.keys),
-            is_open=args.open,
-            metrics=metrics,
-            open_ns=round(args.warm_s * 1e9),
-            say=partial(print, flush=True),
-            collector=(collector := Collector()),
-        )
         names = [policy.info.name for policy in policies]
-        with server, gateways(server, policies, args):
+        limited = args.torch_threads if "torch" in sys.modules else None
+        with (
+            nullcontext() if limited is None else torch_threads(limited),
+            tuned_process(),
+            PolicyServer(
+                policies,
+                args.address,
+                delay=Delay(median_ms=args.delay_ms, sigma=args.delay_sigma, seed=args.delay_seed),
+                heartbeat_ns=round(args.heartbeat_ms * 1e6),
+                max_batch=args.max_batch,
+                keys=None if args.keys is None else ServerKeys.load(args.keys),
+                is_open=args.open,
+                metrics=metrics,
+                open_ns=round(args.warm_s * 1e9),
+                say=partial(print, flush=True),
+                collector=(collector := Collector()),
+            ) as server,
+            gateways(server, policies, args),
+        ):
             policies.clear()  # or the memory of those that are replaced would never be free
             replacing = partial(_keep_replacing, server, names, load, anew)
             return _until_signalled(server, names, replacing, collector, args.json)
@@ -333,13 +335,29 @@ def _page(address: Sequence[str], metrics: dict[str, ServerMetrics]) -> "StatusS
     return page
 
 
-def tune_process() -> None:
-    """Settings of a process that does nothing but serve."""
+@contextmanager
+def tuned_process() -> Iterator[None]:
+    """Settings of a process while it serves; the allocator, which cannot be asked for its own, keeps them."""
     # The policy's thread must not keep the network's waiting for Python's default 5 ms.
+    switch_interval_s, files = sys.getswitchinterval(), resource.getrlimit(resource.RLIMIT_NOFILE)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     keep_freed_memory()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for every connection
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # one for every connection
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+        sys.setswitchinterval(switch_interval_s)
+
+
+@contextmanager
+def _orders_to_reload(orders: "SimpleQueue[None]") -> Iterator[None]:
+    """SIGHUP is one."""
+    before = signal.signal(signal.SIGHUP, lambda number, frame: orders.put(None))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _announce(server: PolicyServer, names: list[str], path: Path | None) -> None:

@@ -29,6 +29,7 @@ from robot_runtime.cli.options import (
 )
 from robot_runtime.cli.progress import counted, report_steps
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.processes import torch_threads
 from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
@@ -134,12 +135,9 @@ class Train:
             need("lerobot")
         if self.network == "diffusion":
             need("diffusers")
-        import torch
-
         recipe = self._recipe()
-        torch.set_num_threads(self.threads)
         t_start = time.perf_counter()
-        with counted(with_notes=True) as progress:
+        with torch_threads(self.threads), counted(with_notes=True) as progress:
             demonstrations = train_data.demonstrations(self, progress)
             collect_s = time.perf_counter() - t_start
             cpu_start_s = time.process_time()

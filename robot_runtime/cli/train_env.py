@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from robot_runtime.cli.progress import counted, report_steps
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.evaluation.steps import FILE, RecordedSteps
+from robot_runtime.processes import torch_threads
 
 if TYPE_CHECKING:
     from robot_runtime.cli.train import Train
@@ -40,8 +41,6 @@ def load_steps(folders: tuple[Path, ...]) -> RecordedSteps:
 
 def main(options: "Train") -> int:
     """Train a policy of an env's numbers, as the options say."""
-    import torch
-
     from policies.flow.checkpoint import load
     from policies.flow.recipes import make_recipe, refuse_beyond_chunk
     from policies.flow.steps import demonstrations_of, spec_of
@@ -68,9 +67,8 @@ def main(options: "Train") -> int:
         start = replace(start, bfloat16=True)
     config = replace(start, **options.given("steps", "batch_size", "learning_rate", "width"))
     config = replace(config, warmup_steps=min(config.warmup_steps, config.steps // 10))
-    torch.set_num_threads(options.threads)
     start_s, cpu_start_s = time.perf_counter(), time.process_time()
-    with counted(with_notes=True) as progress:
+    with torch_threads(options.threads), counted(with_notes=True) as progress:
         bar = progress.add_task(f"train {name}", note="", total=config.steps)
         train(
             demonstrations,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from robot_runtime.clock import Clock
 
-_PR_SET_TIMERSLACK = 29
+_PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 29, 30
 _SWITCH_INTERVAL_S = 1e-4
 """How long another Python thread may keep the interpreter while the control thread waits for it [s]."""
 
@@ -30,7 +30,7 @@ def real_time_thread(
         waiting for as long (500 Hz, both cores busy: p99 0.7 ms late instead of 0.1).
     """
     old_policy, old_param = os.sched_getscheduler(0), os.sched_getparam(0)
-    old_interval = sys.getswitchinterval()
+    old_interval, old_slack_ns = sys.getswitchinterval(), _prctl(_PR_GET_TIMERSLACK)
     was_collecting = gc.isenabled()
     gc.freeze()
     gc.disable()
@@ -42,6 +42,7 @@ def real_time_thread(
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setscheduler(thread, old_policy, old_param)
         sys.setswitchinterval(old_interval)
+        _prctl(_PR_SET_TIMERSLACK, old_slack_ns)
         gc.unfreeze()
         if was_collecting:
             gc.enable()
@@ -55,12 +56,18 @@ def _schedule(use_fifo: bool, priority: int, helpers: Sequence[int]) -> str:
                 with contextlib.suppress(ProcessLookupError):  # it has ended
                     os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(priority - 10))
             return f"control thread runs under SCHED_FIFO, priority {priority}"
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    _prctl(_PR_SET_TIMERSLACK, 1)
     return (
         "control thread runs under the ordinary scheduler: ticks can be milliseconds late under load. "
         f"To allow SCHED_FIFO, add '{os.environ.get('USER', 'you')} - rtprio 60' to "
         "/etc/security/limits.conf and log in again"
     )
+
+
+def _prctl(option: int, value: int = 0) -> int:
+    """Of the calling thread."""
+    found: int = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    return found
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ A row of the comparison is not always a method of ours: the physical limit and a
 tasks, seeds and traces.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
@@ -96,26 +95,13 @@ def policy_for(task: str, name: str) -> Policy:
 @cache
 def _worker_policy(task: str, name: str) -> Policy:
     """The worker process's own policy, loaded at its first episode."""
-    policy = policy_for(task, name)
-    _set_up_torch()
-    return policy
+    return policy_for(task, name)
 
 
 @cache
 def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | None:
     """The worker process's own head, for methods that need one."""
     return head_for(method, None if policy == EXPERT_POLICY else policy, task=task)
-
-
-def _set_up_torch() -> None:
-    """For a worker process: one thread, as processes share the cores, and the faster products.
-
-    Asked for bfloat16 products, torch goes to oneDNN, which has none for float32 on a core without AMX and
-    takes its own float32 ones: 3.1 ms a chunk instead of 5.0 (batch 24), rows the same to 3e-7 rad.
-    """
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 
 
 def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
@@ -178,7 +164,6 @@ def _run_peers_episode(config: EvaluationConfig, variant: "Variant", seed: int) 
     from sim.lab.baselines.lerobot_rtc import run_peer_episode
 
     trace = config.trace
-    _set_up_torch()
     episode = run_peer_episode(
         config.policy,
         task_name=config.task,
@@ -200,7 +185,7 @@ def evaluate(
 ) -> list[EpisodeResult]:
     """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
     out: list[EpisodeResult] = []
-    with worker_pool(workers) as pool:
+    with worker_pool(workers, threads=1) as pool:
         for results in pool.imap(partial(run_group, config), config.groups()):
             out += results
             for result in results:

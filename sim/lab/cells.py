@@ -146,7 +146,7 @@ def _outcomes(cells: Sequence[Cell], workers: int) -> Iterator[tuple[int, list[E
     ]
     if not jobs:
         return
-    with worker_pool(workers) as pool:
+    with worker_pool(workers, threads=1) as pool:
         yield from pool.imap_unordered(_run_job, jobs)
 
 

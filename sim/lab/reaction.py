@@ -172,7 +172,7 @@ def measure(
     """All cases, in order and with the same seeds; `on_case` hears of each."""
     out = []
     seeds = range(FIRST_SEED, FIRST_SEED + episodes)
-    with worker_pool(workers) as pool:
+    with worker_pool(workers, threads=1) as pool:
         for case in cases(default):
             out.append(outcome(case, pool.map(partial(run_one, case), seeds)))
             on_case(out[-1])

@@ -1,22 +1,11 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
 from tests.made_once import made_once
 from tests.policies.toy import train_toy
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small networks are no faster on two cores, and much slower if somebody else uses one of them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -148,15 +148,20 @@ def test_a_gpu_without_bfloat16_says_what_it_computes_in(monkeypatch):
 
 
 def test_products_of_float32_are_rounded_within_a_chunk_only():
-    torch.set_float32_matmul_precision(before := "highest")  # whatever an earlier test has left
+    gpu, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    before = torch.get_float32_matmul_precision(), gpu.fp32_precision, cpu.fp32_precision
     with float32_products("high"):
         assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == before
+        assert gpu.fp32_precision == "tf32"
+        assert cpu.fp32_precision == before[2], "a policy on the CPU computes in another thread"
+    assert (torch.get_float32_matmul_precision(), gpu.fp32_precision, cpu.fp32_precision) == before
 
 
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_chunk_begins_where_a_compiler_has_set_a_gpus_products_alone(rounds):
     """torch's own getter raises then."""
+    gpu, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    before = gpu.fp32_precision, cpu.fp32_precision
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
@@ -167,6 +172,7 @@ def test_a_chunk_begins_where_a_compiler_has_set_a_gpus_products_alone(rounds):
         assert torch.backends.cuda.matmul.fp32_precision == "ieee"
     finally:
         torch.set_float32_matmul_precision("highest")
+        gpu.fp32_precision, cpu.fp32_precision = before
 
 
 def test_a_row_error_is_a_share_of_the_rows_and_padding_does_not_count():

@@ -1,5 +1,6 @@
 """A server process of a test's policy: `serve_toy.py ADDRESS JSON DELAY_MS HEARTBEAT_MS toy|continuing`."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from toy import ToyPolicy
 from robot_runtime.cli.serve import Serve, serve
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     address, path, delay_ms, heartbeat_ms, policy = sys.argv[1:]
     args = Serve(
         policy=(policy,),

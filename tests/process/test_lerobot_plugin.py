@@ -1,8 +1,10 @@
 """Our robots behind LeRobot's own `Robot` class and commands: names, units, limits on the way, the end."""
 
+import logging
 import runpy
 import time
 import tomllib
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -207,6 +209,17 @@ def test_the_distribution_is_called_as_lerobot_looks_for_and_has_the_module_of_t
     assert module["RobotRuntimeConfig"] is RobotRuntimeConfig
 
 
+@pytest.fixture
+def root_logger_given_back() -> Iterator[None]:
+    """LeRobot's commands set it up for a process of their own."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+@pytest.mark.usefixtures("root_logger_given_back")
 def test_lerobot_record_writes_a_dataset_of_it(file, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     config = lerobot_record.RecordConfig(

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import structs
 
 from robot_runtime.cli.bench.wire_floor import ANY_PORT
-from robot_runtime.cli.serve import tune_process
+from robot_runtime.cli.serve import tuned_process
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.policy_info import PolicyInfo
@@ -75,11 +75,10 @@ def serve_vla(pipe: Connection, setting: Served) -> None:
         keep_compiled(Path(setting.compile_cache) if setting.compile_cache else None)
     policy = _policy(setting)
     metrics: dict[str, ServerMetrics] = {}
-    tune_process()
     collector = Collector()
     how: dict[str, Any] = {"max_batch": setting.max_batch, "heartbeat_ns": HEARTBEAT_NS, "open_ns": 0}
     how["collector"] = collector
-    with PolicyServer(policy, ANY_PORT, metrics=metrics, **how) as server:
+    with tuned_process(), PolicyServer(policy, ANY_PORT, metrics=metrics, **how) as server:
         opened_s = time.monotonic()
         (each,) = metrics.values()
         thread = Thread(target=server.serve_forever)

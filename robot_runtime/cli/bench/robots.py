@@ -22,13 +22,14 @@ from rich.table import Table
 from robot_runtime.cli.bench.wire_floor import ANY_PORT, server_process
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import HeartbeatMs, Maybe, OutputFile, Some, Within
-from robot_runtime.cli.serve import tune_process
+from robot_runtime.cli.serve import tuned_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest, NewRows, Policy
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.processes import torch_threads
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import MAX_BATCH, PolicyServer
@@ -61,9 +62,11 @@ class BenchRobots:
 
     def main(self) -> int:
         """Measure, print tables, and write the figures if asked; returns the exit code."""
-        policy = _load(self.policy)
-        loops = [self._loop(name, max_batch) for name, max_batch in (("in batches", 8), ("one at a time", 1))]
-        paced = [self._paced(policy, n) for n in track(self.robots, description="paced robots")]
+        with torch_threads(1):
+            policy = _load(self.policy)
+            modes = ("in batches", 8), ("one at a time", 1)
+            loops = [self._loop(name, max_batch) for name, max_batch in modes]
+            paced = [self._paced(policy, n) for n in track(self.robots, description="paced robots")]
         figures = {
             "policy": self.policy,
             "requests_per_s": self.requests_per_s,
@@ -246,26 +249,25 @@ def sleeping_policy() -> Policy:
 
 
 def _serve_sleeping(pipe: Connection, max_batch: int) -> None:
-    tune_process()
-    with PolicyServer(sleeping_policy(), ANY_PORT, max_batch=max_batch) as server:
+    with tuned_process(), PolicyServer(sleeping_policy(), ANY_PORT, max_batch=max_batch) as server:
         pipe.send(server.address)
         server.serve_forever()
 
 
 def _serve_policy(pipe: Connection, name: str, heartbeat_ns: int) -> None:
     policy = _load(name)
-    tune_process()
-    with PolicyServer(policy, ANY_PORT, heartbeat_ns=heartbeat_ns, max_batch=MAX_BATCH) as server:
+    with (
+        torch_threads(1),
+        tuned_process(),
+        PolicyServer(policy, ANY_PORT, heartbeat_ns=heartbeat_ns, max_batch=MAX_BATCH) as server,
+    ):
         pipe.send(server.address)
         server.serve_forever()
 
 
 def _load(name: str) -> Policy:
-    import torch
-
     from policies.load import load_policy
 
-    torch.set_num_threads(1)
     policy = load_policy(name)
     if policy.info.schema.cameras:
         raise InvalidValueError(f"policy {policy.info.name!r} needs cameras, which these robots have not")

@@ -28,6 +28,7 @@ from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.processes import torch_threads
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.process import ServerProcess
@@ -67,16 +68,14 @@ class BenchStream:
         return 0
 
     def _measure(self) -> dict:
-        import torch
-
         from sim.scene.world import World
         from sim.tasks import make_task
 
-        torch.set_num_threads(1)
         policy = self._policy()
         request = self._request(policy, World(make_task(self.task)).observe())
         times: dict[str, list[float]] = {WIRE_FIRST: [], WIRE_WHOLE: [], SAMPLING: []}
         with (
+            torch_threads(1),
             ServerProcess(self.policy) as server,
             PolicyClient(server.address, schema=policy.info.schema) as client,
         ):

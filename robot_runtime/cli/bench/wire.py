@@ -31,7 +31,7 @@ from robot_runtime.cli.bench.wire_floor import (
 )
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Maybe, OutputFile
-from robot_runtime.cli.serve import tune_process
+from robot_runtime.cli.serve import tuned_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart, JointPosition
@@ -115,10 +115,13 @@ def observation_of(size: tuple[int, int], t_ns: int) -> Observation:
 def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
     from policies.scripted import InstantPolicy
 
-    tune_process()
     collector = Collector()
     policy = InstantPolicy(_schema(size), SPEC)
-    with PolicyServer(policy, ANY_PORT, open_ns=None, collector=collector) as server, collector:
+    with (
+        tuned_process(),
+        PolicyServer(policy, ANY_PORT, open_ns=None, collector=collector) as server,
+        collector,
+    ):
         pipe.send(server.address)
         server.serve_forever()
 

@@ -1,5 +1,6 @@
 """Runs by itself: `serve` with the echo policy and a gateway; serve_echo.py FOLDER PORT KIND."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -32,4 +33,5 @@ def main(folder: Path, port: str, kind: str) -> int:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

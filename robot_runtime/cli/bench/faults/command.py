@@ -3,7 +3,8 @@
 import logging
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -17,6 +18,18 @@ from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Several, Within
 from robot_runtime.cli.progress import counted
 from robot_runtime.results import keep_text, result_json
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Faults are what these runs are full of."""
+    logger = logging.getLogger("robot_runtime")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +49,12 @@ class BenchFaults:
 
     def main(self) -> int:
         console = plain_console()
-        logging.getLogger("robot_runtime").setLevel(
-            logging.CRITICAL
-        )  # faults are what these runs are full of
+        with _without_warnings():
+            verdicts = self._verdicts()
+        show(console, verdicts)
+        return int(any(each.word == "missed" for each in verdicts))
+
+    def _verdicts(self) -> list[Verdict]:
         chosen = self._chosen()
         verdicts: list[Verdict] = []
         with counted(with_notes=True) as progress:
@@ -49,8 +65,7 @@ class BenchFaults:
                 progress.update(bar, completed=times, note=verdicts[-1].word)
                 if self.json is not None:  # a row that hangs takes no other with it
                     keep_text(self.json, result_json({"rows": [each.to_plain() for each in verdicts]}))
-        show(console, verdicts)
-        return int(any(each.word == "missed" for each in verdicts))
+        return verdicts
 
     def _chosen(self) -> list[Fault]:
         from robot_runtime.cli.bench.faults.rows import ROWS
