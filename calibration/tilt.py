@@ -32,7 +32,7 @@ class Tilt:
     """Of the board in one view."""
 
     angle: float
-    """Between its normal and the optical axis, 0 (frontal) to pi / 2 [rad]."""
+    """Between its normal and the line of sight, as a person sees it; 0 is frontal [rad]."""
     nearer: Side
     """The edge that is nearer to the camera than the one across."""
 
@@ -66,10 +66,12 @@ def rough_tilt(board: Board, corners: Corners, model: str = "pinhole") -> Tilt:
         pose = pose_of(board, corners, _usual_lens(model, corners.size))
     except InvalidValueError:
         return Tilt(angle=0.0, nearer="upper")
-    normal = pose.X_CB.rotation[:, 2]
-    x, y = normal[2] * normal[:2]  # in the picture, to where the board is nearest
+    R, middle = pose.X_CB.rotation, pose.X_CB.act(board.corners_B[corners.ids].mean(axis=0))
+    sight, normal = middle / np.linalg.norm(middle), R[:, 2]
+    nearer = (sight @ normal) * normal - sight  # along the board, to where it is nearest
+    x, y, _ = nearer - (nearer @ sight) * sight
     side: Side = ("right" if x > 0 else "left") if abs(x) > abs(y) else ("lower" if y > 0 else "upper")
-    return Tilt(angle=tilt_of(pose.X_CB), nearer=side)
+    return Tilt(angle=pose.tilt, nearer=side)
 
 
 def _usual_lens(model: str, size: tuple[int, int]) -> CameraModel:
