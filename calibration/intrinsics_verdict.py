@@ -179,15 +179,15 @@ def _of_errors(rms_px: float) -> list[Reason]:
 
 
 def _of_left_out(share: float) -> list[Reason]:
-    """Of noise alone, 1 corner in 50,000 is left out."""
-    if share <= 0.02:
+    """Of noise alone, 1 corner in 50,000 is left out; views of few corners may be too."""
+    if share <= 0.05:
         return []
     return [
         Reason(
             name="corners-left-out",
             what=f"{100 * share:.0f} % of the corners do not fit the others and were left out.",
             do="Are all pictures of one camera and one board, sharp, at one zoom and focus?",
-            is_fatal=share > 0.1,
+            is_fatal=share > 0.3,
         )
     ]
 

@@ -1,4 +1,5 @@
-"""How a board is tilted against the picture's plane: `tilt_of`; and before the lens is known: `rough_tilt`.
+"""How a board is tilted against the picture's plane: `tilt_of`; and against the line of sight, as a person
+sees it before the lens is known: `rough_tilt`.
 
 A board that is parallel to the picture looks the same for a longer focal length and from farther away,
 wherever in the picture it is; so it is the angle to the optical axis that counts, not to the line of sight.

@@ -41,7 +41,7 @@ def seen(
     shifted: where the corners of a view are in the picture [pixels]. shaped: and on the board [m].
     """
     rng = np.random.default_rng(seed)
-    far = 0.5 * np.array(FAR[Pinhole]) if camera is WIDE else FAR[type(camera)]
+    far = 0.6 * np.array(FAR[Pinhole]) if camera is WIDE else FAR[type(camera)]
     views: list[Corners] = []
     poses = []
     while len(views) < num:
