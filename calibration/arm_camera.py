@@ -99,6 +99,7 @@ def _residuals(fit: ChainFit, excitation: Excitation) -> dict[str, float]:
         "hand_mm": 1e3 * fit.hand_m,
         "hand_deg": float(np.rad2deg(fit.hand_rad)),
         "focal_percent": 100 * fit.focal_share,
+        "board_percent": 100 * fit.scale_share,
         **{f"excitation_{i + 1}_deg": float(value) for i, value in enumerate(excitation.degrees)},
     }
     return {name: value for name, value in found.items() if np.isfinite(value)}

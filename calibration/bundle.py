@@ -18,8 +18,12 @@ from calibration.detection import Corners
 from robot_runtime.core.values.shapes import Float
 
 _ROUNDS = 30
+_FOCALS = ("fx", "fy")
 _HUBER_PX = 2.0
 """In units of the median error."""
+_FOCAL_WEIGHT = 1.0
+"""Of the squared logarithm of a focal length over the one to begin with [pixels^2]. Views that determine it
+weigh 10^4 and more; views that do not would let it run away to a pixel or to infinity."""
 
 
 @final
@@ -57,10 +61,10 @@ def adjusted(
     free: names of the camera's numbers that are found; the others stay.
     """
     points = [board.corners_B[view.ids] for view in views]
-    poses, damping = list(X_CB), 1e-6
+    poses, damping, start = list(X_CB), 1e-6, camera
     cost, weights = _cost(views, points, camera, poses, None)
     for _ in range(_ROUNDS):
-        step, steps, _ = _step(views, points, camera, poses, weights, free, damping)
+        step, steps, _ = _step(views, points, camera, poses, weights, free, damping, start)
         try:
             moved = replace(camera, **{n: getattr(camera, n) + d for n, d in zip(free, step, strict=True)})
         except ValueError:
@@ -71,8 +75,9 @@ def adjusted(
             for X, d in zip(poses, steps, strict=True)
         ]
         new, _ = _cost(views, points, moved, turned, weights)
-        if new < cost:
-            is_done = cost - new < 1e-7 * cost
+        new, was = new + _strayed(moved, start), cost + _strayed(camera, start)
+        if new < was:
+            is_done = was - new < 1e-7 * was
             camera, poses, damping = moved, turned, max(damping / 10, 1e-12)
             cost, weights = _cost(views, points, camera, poses, None)
             if is_done:
@@ -81,7 +86,7 @@ def adjusted(
             damping *= 10
             if damping > 1e8:
                 break
-    _, _, covariance = _step(views, points, camera, poses, weights, free, 0.0)
+    _, _, covariance = _step(views, points, camera, poses, weights, free, 0.0, None)
     off = tuple(
         view.uv - camera.project(p @ X.rotation.T + X.translation)
         for view, p, X in zip(views, points, poses, strict=True)
@@ -110,6 +115,13 @@ def _cost(
     return float(sum((w * each**2).sum() for w, each in zip(weights, off, strict=True))), list(weights)
 
 
+def _strayed(camera: CameraModel, start: CameraModel) -> float:
+    """What the focal lengths cost that are not those to begin with [pixels^2]."""
+    return _FOCAL_WEIGHT * sum(
+        float(np.log(getattr(camera, name) / getattr(start, name))) ** 2 for name in _FOCALS
+    )
+
+
 def _step(
     views: Sequence[Corners],
     points: Sequence[np.ndarray],
@@ -118,17 +130,22 @@ def _step(
     weights: Sequence[np.ndarray],
     free: tuple[str, ...],
     damping: float,
+    start: CameraModel | None,
 ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Steps of the camera and of each pose; the camera's covariance, by how views scatter."""
+    """Steps of the camera and of each pose; the camera's covariance, by how views scatter.
+
+    start: whose focal lengths are preferred; None: none are.
+    """
     num = len(free)
     H, g = np.zeros((num, num)), np.zeros(num)
+    for i, name in enumerate(free):
+        if start is not None and name in _FOCALS:
+            f = getattr(camera, name)
+            H[i, i] = _FOCAL_WEIGHT / f**2
+            g[i] = -_FOCAL_WEIGHT * np.log(f / getattr(start, name)) / f
     kept, pulls = [], []
     for view, p, X, weight in zip(views, points, poses, weights, strict=True):
-        arm = p @ X.rotation.T
-        at, slope = projection(camera, arm + X.translation)
-        turned = np.cross(np.eye(3)[None], arm[:, None, :])
-        Jp = np.concatenate([slope, slope @ turned.transpose(0, 2, 1)], axis=2).reshape(-1, 6)
-        Jc = _by_numbers(camera, arm + X.translation, free)
+        at, Jp, Jc = slopes(camera, X, p, free)
         w = np.repeat(weight, 2)
         r = (view.uv - at).ravel()
         Hpp = Jp.T @ (w[:, None] * Jp)
@@ -148,6 +165,17 @@ def _step(
     scatter = np.array(pulls) @ lever
     few = len(views) / max(len(views) - num, 1)
     return step, steps, scatter.T @ scatter * few
+
+
+def slopes(
+    camera: CameraModel, X_CB: pin.SE3, p_B: np.ndarray, free: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pixels (N, 2), and their slopes by the pose (2 N, 6) and by the camera's free numbers (2 N, K)."""
+    arm = p_B @ X_CB.rotation.T
+    at, slope = projection(camera, arm + X_CB.translation)
+    turned = np.cross(np.eye(3)[None], arm[:, None, :])
+    Jp = np.concatenate([slope, slope @ turned.transpose(0, 2, 1)], axis=2).reshape(-1, 6)
+    return at, Jp, _by_numbers(camera, arm + X_CB.translation, free)
 
 
 def _by_numbers(camera: CameraModel, p_C: np.ndarray, free: tuple[str, ...]) -> np.ndarray:

@@ -126,6 +126,10 @@ class ChainFit:
     """and how it is turned [rad]: as the views say."""
     focal_share: float = 0.0
     """By how much longer a focal length would suit the views better."""
+    scale_share: float = 0.0
+    """By how much larger a board would suit the motions of the arm better,"""
+    scale_sigma: float = np.inf
+    """one standard deviation of that."""
 
 
 class Chain:
@@ -207,6 +211,8 @@ class Chain:
             hand_m=found.s_m,
             hand_rad=found.s_rad,
             focal_share=float(found.lens[0]),
+            scale_share=found.scale,
+            scale_sigma=found.scale_sigma,
         )
 
     def _centre_gap(
@@ -219,18 +225,25 @@ class Chain:
         )
 
     def _off(
-        self, X: pin.SE3, Z: pin.SE3, e: np.ndarray, used: Sequence[int], lens: np.ndarray = _SAME_LENS
+        self,
+        X: pin.SE3,
+        Z: pin.SE3,
+        e: np.ndarray,
+        used: Sequence[int],
+        lens: np.ndarray = _SAME_LENS,
+        scale: float = 0.0,
     ) -> np.ndarray:
         """Of the corners of some views, (M, 2) [pixels].
 
         e (V, 6): how far each hand was from where the arm says: a shift [m] and a turn [rad], in the hand.
         lens (3,): by how much longer the focal length is, as a share, and where its middle is moved to
         [pixels].
+        scale: by how much larger the board is, as a share.
         """
         p_B, uv, view = self._stacked(used)
         R = np.array([self._R_AE[i] @ pin.exp3(e[i, 3:]) for i in range(len(self.views))])
         p_AE = self._p_AE + np.einsum("vij,vj->vi", self._R_AE, e[:, :3])
-        p = p_B @ Z.rotation.T + Z.translation
+        p = (1.0 + scale) * p_B @ Z.rotation.T + Z.translation
         if self.is_on_arm:
             p = np.einsum("nji,nj->ni", R[view], p - p_AE[view])
         else:
@@ -280,16 +293,18 @@ class Chain:
             rows = np.repeat(view, 2)
             w = np.minimum(1.0, 3.0 * s_px / np.maximum(np.abs(r), 1e-12)) / s_px**2
             prior = np.diag(1.0 / np.repeat([s_m, s_rad], 3) ** 2)
-            H, g, parts = np.zeros((15, 15)), np.zeros(15), []
-            H[12:, 12:], g[12:] = prior_lens, prior_lens @ lens
+            H_all, g_all = np.zeros((16, 16)), np.zeros(16)
+            H_all[12:15, 12:15], g_all[12:15] = prior_lens, prior_lens @ lens
+            parts = []
             for i in used:
                 J_i, E_i, r_i, w_i = J[rows == i], J_e[rows == i], r[rows == i], w[rows == i]
                 A = np.linalg.inv(E_i.T @ (w_i[:, None] * E_i) + prior)
                 C, b = E_i.T @ (w_i[:, None] * J_i), E_i.T @ (w_i * r_i) + prior @ e[i]
                 H_i = J_i.T @ (w_i[:, None] * J_i) - C.T @ A @ C
                 g_i = J_i.T @ (w_i * r_i) - C.T @ A @ b
-                H, g = H + H_i, g + g_i
-                parts.append((H_i, g_i, A, C, b))
+                H_all, g_all = H_all + H_i, g_all + g_i
+                parts.append((H_i[:15, :15], g_i[:15], A, C[:, :15], b))
+            H, g = H_all[:15, :15], g_all[:15]
             covariance = self._covariance(H)
             x = -covariance @ g
             x *= min(1.0, _STEP / float(np.abs(x[:12]).max()))
@@ -308,7 +323,22 @@ class Chain:
             if np.allclose(was, (s_px, s_m, s_rad), rtol=0.01) and np.abs(x[:12]).max() < 1e-6:
                 break
         held_out_px = self._held_out_px(X, Z, lens, used, H, parts)
-        return _Likeliest(X, Z, lens, covariance[:12, :12], s_px, s_m, s_rad, held_out_px)
+        # The board's size is judged, not fitted: who prints a board has measured it.
+        F = np.zeros((16, self._free_lens.shape[1] + 1))
+        F[:15, :-1], F[15, -1] = self._free_lens, 1.0
+        of_scale = _inverse(F.T @ H_all @ F)[-1]
+        return _Likeliest(
+            X,
+            Z,
+            lens,
+            covariance[:12, :12],
+            s_px,
+            s_m,
+            s_rad,
+            held_out_px,
+            scale=-float(of_scale @ F.T @ g_all),
+            scale_sigma=float(np.sqrt(of_scale[-1])),
+        )
 
     def _covariance(self, H: np.ndarray) -> np.ndarray:
         F = self._free_lens
@@ -336,15 +366,16 @@ class Chain:
     def _jacobian(
         self, X: pin.SE3, Z: pin.SE3, e: np.ndarray, used: Sequence[int], lens: np.ndarray = _SAME_LENS
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the corners by X, Z and the lens (M, 15), by each view's own error (M, 6), and the corners'
-        errors (M,)."""
+        """Of the corners by X, Z, the lens and the board's size (M, 16), by each view's own error (M, 6), and
+        the corners' errors (M,)."""
         d, columns = 1e-7, []
         here = self._off(X, Z, e, used, lens).ravel()
-        for x in d * np.eye(21):
+        for x in d * np.eye(22):
             Xx, Zx = moved(X, x[:6]), moved(Z, x[6:12])
-            columns.append((self._off(Xx, Zx, e + x[15:], used, lens + x[12:15]).ravel() - here) / d)
+            off = self._off(Xx, Zx, e + x[16:], used, lens + x[12:15], float(x[15]))
+            columns.append((off.ravel() - here) / d)
         J = np.array(columns).T
-        return J[:, :15], J[:, 15:], here
+        return J[:, :16], J[:, 16:], here
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,6 +388,8 @@ class _Likeliest:
     s_m: float
     s_rad: float
     held_out_px: float
+    scale: float = 0.0
+    scale_sigma: float = np.inf
 
 
 def moved(X: pin.SE3, x: Float[np.ndarray, "6"]) -> pin.SE3:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 
-from calibration.chain import ArmView, Chain, ChainFit, Excitation
+from calibration.chain import FOCAL_SIGMA, ArmView, Chain, ChainFit, Excitation
 from calibration.verdict import Reason, Verdict
 from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
 from robot_runtime.errors import InvalidValueError
@@ -22,10 +22,16 @@ MOST_PX = 5.0
 """Of corners, rms: more is no measurement error but a wrong convention [pixels]."""
 GOOD_PX, GOOD_HAND_M, GOOD_HAND_DEG = 0.6, 0.001, 0.1
 """Above one of these a result is usable with a warning."""
-MOST_FOCAL_SHARE = 0.004
-"""By which the focal length may seem to be off."""
+WORST_PX, WORST_HAND_M, WORST_HAND_DEG = 2.0, 0.01, 1.0
+"""Above one of these it is not usable: the covariance does not cover what is wrong then."""
+MOST_FOCAL_SHARE, WORST_FOCAL_SHARE = 2 * FOCAL_SIGMA, 5 * FOCAL_SIGMA
+"""By which the focal length may seem to be off: a warning, and refused."""
 MOST_SIGMA_M, MOST_SIGMA_DEG = 0.005, 0.5
 """Standard deviations of the camera's place beyond which it is of no use."""
+MOST_SCALE_SHARE, WORST_SCALE_SHARE = 0.007, 0.015
+"""By which the board may seem to be of another size: a warning, and refused,"""
+SURE_SCALE = 4.0
+"""if that is so many standard deviations."""
 EXPLAINED = 0.3
 """Another reading of the poses that leaves less than this share of the residual is the right one."""
 _AXES = "xyz"
@@ -54,7 +60,12 @@ def refuse_few(views: Sequence[ArmView]) -> None:
 def judge(fit: ChainFit, chain: Chain, excitation: Excitation, closed_form: ClosedForm) -> Verdict:
     """With the reason that fits best for a large residual."""
     reasons = [_misread(fit, chain, closed_form)] if fit.rms_px > MOST_PX else _imprecise(fit)
-    reasons += [*_intrinsics_off(fit), *_too_little(fit, excitation), *_left_out(fit, chain.views)]
+    reasons += [
+        *intrinsics_off(fit),
+        *board_scale(fit),
+        *_too_little(fit, excitation),
+        *_left_out(fit, chain.views),
+    ]
     return Verdict.of(reasons)
 
 
@@ -69,7 +80,7 @@ def _imprecise(fit: ChainFit) -> list[Reason]:
                 f"{np.rad2deg(fit.hand_rad):.2f} degrees.",
                 do="Let the arm stand when a picture is taken, fasten camera and board, and check the "
                 "square's size.",
-                is_fatal=False,
+                is_fatal=fit.hand_m > WORST_HAND_M or np.rad2deg(fit.hand_rad) > WORST_HAND_DEG,
             )
         )
     if fit.corner_px > GOOD_PX:
@@ -78,22 +89,42 @@ def _imprecise(fit: ChainFit) -> list[Reason]:
                 name="corners-imprecise",
                 what=f"corners err by {fit.corner_px:.2f} px, in sharp pictures by less than {GOOD_PX:g}.",
                 do="Are the pictures sharp, is the board flat, are the intrinsics those of this camera?",
-                is_fatal=False,
+                is_fatal=fit.corner_px > WORST_PX,
             )
         )
     return out
 
 
-def _intrinsics_off(fit: ChainFit) -> list[Reason]:
+def intrinsics_off(fit: ChainFit) -> list[Reason]:
+    """Whether the views suit another focal length than the intrinsics have, or another size of the board."""
     if abs(fit.focal_share) <= MOST_FOCAL_SHARE:
         return []
     return [
         Reason(
             name="intrinsics-off",
-            what=f"a focal length that is {100 * fit.focal_share:+.2f} % longer would suit the views better.",
+            what=f"a focal length that is {100 * abs(fit.focal_share):.2f} % "
+            f"{'longer' if fit.focal_share > 0 else 'shorter'} would suit the views better, "
+            f"{abs(fit.focal_share) / FOCAL_SIGMA:.0f} times what intrinsics err by.",
             do="Calibrate the intrinsics again, at the size and focus that are used; or is the board's "
             "square another size?",
-            is_fatal=False,
+            is_fatal=abs(fit.focal_share) > WORST_FOCAL_SHARE,
+        )
+    ]
+
+
+def board_scale(fit: ChainFit) -> list[Reason]:
+    """Whether the arm's motions suit a board of another size."""
+    share = abs(fit.scale_share)
+    if share <= max(MOST_SCALE_SHARE, SURE_SCALE * fit.scale_sigma):
+        return []
+    return [
+        Reason(
+            name="board-scale",
+            what=f"a board that is {100 * share:.1f} % {'larger' if fit.scale_share > 0 else 'smaller'} than "
+            f"its file says would suit the motions better (one sigma {100 * fit.scale_sigma:.1f} %).",
+            do="Measure the print and write its size down (calibrate board --board FILE --measured-mm); are "
+            "the poses in metres?",
+            is_fatal=share > WORST_SCALE_SHARE,
         )
     ]
 

@@ -20,7 +20,7 @@ import pinocchio as pin
 
 from calibration.camera import CameraModel
 from calibration.chain import ArmView, Chain, ChainFit, mean_pose
-from calibration.chain_verdict import GOOD_PX, MOST_PX, refuse_few
+from calibration.chain_verdict import GOOD_PX, MOST_PX, WORST_PX, board_scale, intrinsics_off, refuse_few
 from calibration.motion_pairs import relative
 from calibration.robot_world import RobotWorld
 from calibration.store import pose_from_json, pose_to_json
@@ -317,9 +317,10 @@ def _judge(fit: ChainFit, covariance: np.ndarray, *, enough: int = ENOUGH_VIEWS)
                 name="corners-imprecise",
                 what=f"corners err by {fit.corner_px:.2f} px.",
                 do="Sharper pictures, a flat board, intrinsics of this camera at this size?",
-                is_fatal=False,
+                is_fatal=fit.corner_px > WORST_PX,
             )
         )
+    reasons += [*intrinsics_off(fit), *board_scale(fit)]
     if len(fit.used) < enough:
         reasons.append(
             Reason(name="few-views", what=f"{len(fit.used)} views are too few.", do=f"Take {enough} or more.")

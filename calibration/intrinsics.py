@@ -13,8 +13,10 @@ from calibration.bundle import Bundle, adjusted, numbers_of
 from calibration.camera import CameraModel, Intrinsics, KannalaBrandt, Pinhole
 from calibration.coverage import ENOUGH_VIEWS, Coverage
 from calibration.detection import Corners
-from calibration.tilt import TILTED
-from calibration.verdict import Reason, Verdict
+from calibration.intrinsics_verdict import OtherModel, reasons
+from calibration.structure import Pattern, pattern_of, radial, unmodelled
+from calibration.tilt import USUAL_FOCALS, tilt_of
+from calibration.verdict import Verdict
 from robot_runtime.errors import InvalidValueError
 
 LEAST_VIEWS, MOST_VIEWS = 12, 60
@@ -22,6 +24,8 @@ LEAST_CORNERS = 10
 MOST_BLUR_PX = 2.5
 _FOCALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 """Where to begin, in widths of the picture."""
+_ALIKE = 1.5
+"""Errors of focal lengths that differ by less than this factor are alike."""
 
 
 @final
@@ -34,7 +38,7 @@ class Calibrated:
     """Those that were used."""
     bundle: Bundle
     tilts: np.ndarray
-    """Of the board in each, against the line of sight [rad]."""
+    """Of the board in each, against the picture's plane, 0 to pi / 2 [rad]."""
 
 
 def calibrate(
@@ -54,15 +58,19 @@ def calibrate(
         )
     chosen = most_different(kept, MOST_VIEWS)
     camera, poses, placed = _start(board, chosen, model)
-    found = _without_outliers(board, placed, camera, poses)
-    used, bundle = found
+    used, bundle = _without_outliers(board, placed, camera, poses)
     order = np.arange(len(used))
     halves = [_half(board, used, bundle, order[k::2]) for k in (0, 1)]
-    tilts = np.array([_tilt(board, view, X) for view, X in zip(used, bundle.X_CB, strict=True)])
-    numbers = _numbers(used, bundle, halves, tilts)
-    reasons = _reasons(used, bundle, numbers, tilts, model)
+    tilts = np.array([tilt_of(X) for X in bundle.X_CB])
+    pattern = pattern_of(board, used, bundle)
+    other = None
+    if pattern is not None and pattern.may_be_lens:
+        other = _other_model(board, used, model)
+    numbers = _numbers(used, bundle, halves, tilts, pattern)
+    numbers["left_out_share"] = 1.0 - sum(map(len, used)) / sum(map(len, chosen))
+    found = reasons(used, bundle.camera, numbers, tilts, pattern, other)
     intrinsics = Intrinsics(
-        camera=bundle.camera, residuals=numbers, board=board.to_dict(), verdict=Verdict.of(reasons)
+        camera=bundle.camera, residuals=numbers, board=board.to_dict(), verdict=Verdict.of(found)
     )
     return Calibrated(intrinsics=intrinsics, views=tuple(used), bundle=bundle, tilts=tilts)
 
@@ -124,15 +132,22 @@ def _start(
         errors.append(float(np.median(rms)) if 2 * len(rms) > len(some) else np.inf)
     if not np.isfinite(min(errors)):
         raise InvalidValueError(
-            "no focal length explains the views: is it the right board, and one camera's?"
+            f"no focal length of a {model} lens explains the views: is it the right board, are all pictures "
+            f"of one camera, and is the lens a {model} (--model)?"
         )
-    camera = _camera(model, size, _FOCALS[int(np.argmin(errors))] * size[1])
+    camera = _camera(model, size, _likely_focal(errors, model) * size[1])
     placed = [(v, each[0]) for v, each in zip(some, _poses(board, some, camera), strict=True) if each]
     first = adjusted(board, [v for v, _ in placed], camera, [X for _, X in placed], ("fx", "fy"))
     first = adjusted(board, [v for v, _ in placed], first.camera, first.X_CB, _free(first.camera))
     poses = _poses(board, views, first.camera)
     placed = [(v, each[0]) for v, each in zip(views, poses, strict=True) if each]
     return first.camera, [X for _, X in placed], [v for v, _ in placed]
+
+
+def _likely_focal(errors: Sequence[float], model: str) -> float:
+    """Of those that fit about as well as the best, the most usual: views from the front fit them all."""
+    alike = [focal for focal, error in zip(_FOCALS, errors, strict=True) if error < _ALIKE * min(errors)]
+    return min(alike, key=lambda focal: abs(np.log(focal / USUAL_FOCALS[model])))
 
 
 def _poses(board: Board, views: Sequence[Corners], camera: CameraModel) -> list[tuple[pin.SE3, float] | None]:
@@ -148,7 +163,8 @@ def _poses(board: Board, views: Sequence[Corners], camera: CameraModel) -> list[
 
 
 def _free(camera: CameraModel) -> tuple[str, ...]:
-    """k3 of a pinhole is free where the lens is wide: elsewhere it takes noise for distortion."""
+    """k3 of a pinhole is free where the lens is wide: elsewhere it takes noise for distortion, and is free
+    only where the errors have a radial pattern without it."""
     names = numbers_of(camera)
     is_wide = isinstance(camera, KannalaBrandt) or camera.size[1] / camera.fx > 1.6
     return names if is_wide else tuple(name for name in names if name != "k3")
@@ -169,7 +185,13 @@ def _without_outliers(
     if len(kept) < LEAST_VIEWS:
         return list(views), bundle
     used = [view for view, _ in kept]
-    return used, adjusted(board, used, bundle.camera, [X for _, X in kept], _free(bundle.camera))
+    bundle = adjusted(board, used, bundle.camera, [X for _, X in kept], bundle.free)
+    if (
+        bundle.free != (every := numbers_of(bundle.camera))
+        and unmodelled(board, used, bundle, radial).is_sure
+    ):
+        bundle = adjusted(board, used, bundle.camera, bundle.X_CB, every)
+    return used, bundle
 
 
 def _half(board: Board, views: Sequence[Corners], bundle: Bundle, some: np.ndarray) -> CameraModel:
@@ -177,13 +199,24 @@ def _half(board: Board, views: Sequence[Corners], bundle: Bundle, some: np.ndarr
     return adjusted(board, some_views, bundle.camera, [bundle.X_CB[i] for i in some], bundle.free).camera
 
 
-def _tilt(board: Board, view: Corners, X_CB: pin.SE3) -> float:
-    sight = X_CB.act(board.corners_B[view.ids].mean(axis=0))
-    return float(np.arccos(np.clip(abs(X_CB.rotation[:, 2] @ sight) / np.linalg.norm(sight), 0.0, 1.0)))
+def _other_model(board: Board, views: Sequence[Corners], model: str) -> OtherModel | None:
+    """How the same views fit the other model; None: not at all."""
+    name: Literal["pinhole", "fisheye"] = "pinhole" if model == "fisheye" else "fisheye"
+    try:
+        camera, poses, placed = _start(board, views, name)
+    except InvalidValueError:
+        return None
+    if len(placed) < len(views):
+        return None
+    return OtherModel(name=name, rms_px=adjusted(board, views, camera, poses, _free(camera)).rms_px)
 
 
 def _numbers(
-    views: Sequence[Corners], bundle: Bundle, halves: Sequence[CameraModel], tilts: np.ndarray
+    views: Sequence[Corners],
+    bundle: Bundle,
+    halves: Sequence[CameraModel],
+    tilts: np.ndarray,
+    pattern: Pattern | None,
 ) -> dict[str, float]:
     camera = bundle.camera
     coverage = Coverage.of(views)
@@ -192,6 +225,7 @@ def _numbers(
     far = [float(np.linalg.norm(X.translation)) for X in bundle.X_CB]
     return {
         "rms_px": bundle.rms_px,
+        "pattern_px": 0.0 if pattern is None else pattern.px,
         "views": float(len(views)),
         "coverage_share": coverage.share,
         "tilt_median_rad": float(np.median(tilts)),
@@ -200,104 +234,3 @@ def _numbers(
         "middle_repeat_px": float(np.hypot(a.cx - b.cx, a.cy - b.cy)),
         "focal_sigma_share": float(max(bundle.sigma("fx"), bundle.sigma("fy")) / camera.fx),
     }
-
-
-def _reasons(
-    views: Sequence[Corners], bundle: Bundle, numbers: dict[str, float], tilts: np.ndarray, model: str
-) -> list[Reason]:
-    return [
-        *_of_views(tilts),
-        *_of_coverage(views, numbers["coverage_share"]),
-        *_of_errors(numbers["rms_px"], model),
-        *_of_halves(numbers["focal_repeat_share"]),
-        *_of_middle(bundle.camera),
-        *_of_distances(numbers["distance_ratio"]),
-    ]
-
-
-def _of_views(tilts: np.ndarray) -> list[Reason]:
-    """Whether there are enough, and enough that are tilted."""
-    out, num = [], len(tilts)
-    if num < ENOUGH_VIEWS:
-        what = f"{num} views were used; {ENOUGH_VIEWS} make it sure."
-        do = "Take more, from other sides."
-        out.append(Reason(name="few-views", what=what, do=do, is_fatal=False))
-    tilted = int((tilts > TILTED).sum())
-    if tilted < 0.3 * num or tilted < 5:
-        out.append(
-            Reason(
-                name="frontal-views",
-                what=f"Only {tilted} of {num} views are tilted by more than 20 degrees: from the front a "
-                f"longer focal length and a board further off look the same.",
-                do="Tilt the board by 30 to 45 degrees to all four sides, in a third of the views at least.",
-                is_fatal=True,
-            )
-        )
-    return out
-
-
-def _of_coverage(views: Sequence[Corners], share: float) -> list[Reason]:
-    if share >= 0.75:
-        return []
-    return [
-        Reason(
-            name="coverage",
-            what=f"Corners cover {100 * share:.0f} % of the picture, least at the "
-            f"{Coverage.of(views).emptiest()}; outside of them the lens is guessed.",
-            do="Move the board over the whole picture, to its very edges and corners.",
-            is_fatal=share < 0.45,
-        )
-    ]
-
-
-def _of_errors(rms: float, model: str) -> list[Reason]:
-    if rms <= 0.5:
-        return []
-    other = "fisheye" if model == "pinhole" else "pinhole"
-    return [
-        Reason(
-            name="rms",
-            what=f"Corners are {rms:.2f} px from where the camera would see them (rms); up to 0.5 is good.",
-            do=f"The lens may be of another kind (--model {other}), the board bent, the pictures blurred, "
-            "stabilised or of a zoom or focus that changes.",
-            is_fatal=rms > 1.0,
-        )
-    ]
-
-
-def _of_halves(repeat: float) -> list[Reason]:
-    """Whether two halves of the views agree."""
-    if repeat <= 0.003:
-        return []
-    return [
-        Reason(
-            name="focal-repeat",
-            what=f"Two halves of the views give focal lengths that differ by {100 * repeat:.2f} %; 0.3 % is "
-            "good.",
-            do="Take more tilted views, nearer, with the board over the whole picture.",
-            is_fatal=repeat > 0.015,
-        )
-    ]
-
-
-def _of_middle(camera: CameraModel) -> list[Reason]:
-    height, width = camera.size
-    aside = np.hypot(camera.cx - (width - 1) / 2, camera.cy - (height - 1) / 2)
-    if aside <= 0.1 * width:
-        return []
-    return [
-        Reason(
-            name="middle",
-            what=f"The optical axis is {aside:.0f} px from the picture's middle: cropped pictures, or bad "
-            "views.",
-            do="If the pictures are not cropped, take more tilted views.",
-            is_fatal=False,
-        )
-    ]
-
-
-def _of_distances(ratio: float) -> list[Reason]:
-    if ratio >= 1.3:
-        return []
-    what, do = "All views are from one distance.", "Take some from nearer and from afar."
-    return [Reason(name="one-distance", what=what, do=do, is_fatal=False)]

@@ -1,10 +1,16 @@
-"""How a board is tilted against the line of sight, before a camera's lens is known: `rough_tilt`."""
+"""How a board is tilted against the picture's plane: `tilt_of`; and against the line of sight, as a person
+sees it before the lens is known: `rough_tilt`.
+
+A board that is parallel to the picture looks the same for a longer focal length and from farther away,
+wherever in the picture it is; so it is the angle to the optical axis that counts, not to the line of sight.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
+import pinocchio as pin
 
 from calibration.board import Board
 from calibration.board_pose import pose_of
@@ -17,7 +23,7 @@ Side = Literal["upper", "right", "lower", "left"]
 SIDES: tuple[Side, ...] = ("upper", "right", "lower", "left")
 TILTED = float(np.deg2rad(20.0))
 """From here on a view says how far away the board is, and so how long the lens [rad]."""
-_WIDTHS = {"pinhole": 0.87, "fisheye": 0.35}
+USUAL_FOCALS = {"pinhole": 0.87, "fisheye": 0.35}
 """Focal lengths of usual lenses, in widths of the picture."""
 
 
@@ -27,7 +33,7 @@ class Tilt:
     """Of the board in one view."""
 
     angle: float
-    """Between its normal and the line of sight; 0 is frontal [rad]."""
+    """Between its normal and the line of sight, as a person sees it; 0 is frontal [rad]."""
     nearer: Side
     """The edge that is nearer to the camera than the one across."""
 
@@ -47,6 +53,11 @@ def by_side(tilts: Sequence[Tilt]) -> Mapping[Side, int]:
     return {side: num_tilted([tilt for tilt in tilts if tilt.nearer == side]) for side in SIDES}
 
 
+def tilt_of(X_CB: pin.SE3) -> float:
+    """Between the board's normal, whichever way it points, and the optical axis, 0 to pi / 2 [rad]."""
+    return float(np.arccos(np.clip(abs(X_CB.rotation[2, 2]), 0.0, 1.0)))
+
+
 def rough_tilt(board: Board, corners: Corners, model: str = "pinhole") -> Tilt:
     """By a lens as most are, right to some degrees.
 
@@ -59,14 +70,12 @@ def rough_tilt(board: Board, corners: Corners, model: str = "pinhole") -> Tilt:
     R, middle = pose.X_CB.rotation, pose.X_CB.act(board.corners_B[corners.ids].mean(axis=0))
     sight, normal = middle / np.linalg.norm(middle), R[:, 2]
     nearer = (sight @ normal) * normal - sight  # along the board, to where it is nearest
-    across = nearer - (nearer @ sight) * sight
-    x, y = across[:2]
-    if abs(x) > abs(y):
-        return Tilt(angle=pose.tilt, nearer="right" if x > 0 else "left")
-    return Tilt(angle=pose.tilt, nearer="lower" if y > 0 else "upper")
+    x, y, _ = nearer - (nearer @ sight) * sight
+    side: Side = ("right" if x > 0 else "left") if abs(x) > abs(y) else ("lower" if y > 0 else "upper")
+    return Tilt(angle=pose.tilt, nearer=side)
 
 
 def _usual_lens(model: str, size: tuple[int, int]) -> CameraModel:
     kind, (height, width) = KannalaBrandt if model == "fisheye" else Pinhole, size
-    focal = _WIDTHS[model] * width
+    focal = USUAL_FOCALS[model] * width
     return kind(size=size, fx=focal, fy=focal, cx=(width - 1) / 2, cy=(height - 1) / 2)

@@ -7,14 +7,16 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from calibration.chain import ArmView, moved
+from calibration.camera import Pinhole
+from calibration.chain import ArmView, arm_view, moved
 from calibration.chain_verdict import lacking
+from calibration.detection import Corners
 from calibration.hand_eye import HandEye, solve_hand_eye
 from calibration.robot_world import RobotWorld, solve_robot_world
 from calibration.store import load, save
 from robot_runtime.core.values.transforms import pose_from_quaternion, quaternion_from_rotation
 from robot_runtime.errors import InvalidValueError
-from tests.calibration.arm_scene import CAMERA, X_AB, X_EC, beside, views
+from tests.calibration.arm_scene import BOARD, CAMERA, X_AB, X_EC, beside, views
 
 
 def gap(found: pin.SE3, true: pin.SE3) -> np.ndarray:
@@ -92,6 +94,46 @@ def test_poses_that_were_misread_are_named(misread, name):
     verdict = solve_hand_eye(seen, CAMERA).verdict
     assert not verdict.ok
     assert name in verdict.names
+
+
+def seen_by(camera: Pinhole, seen: list[ArmView]) -> list[ArmView]:
+    """The same corners, read with another camera's intrinsics."""
+    return [
+        arm_view(BOARD, Corners(ids=np.arange(len(v.uv)), uv=v.uv, size=camera.size), camera, v.X_AE)
+        for v in seen
+    ]
+
+
+@pytest.mark.parametrize("share", [0.88, 0.95, 1.05, 1.13])
+def test_intrinsics_of_another_camera_are_refused(share):
+    camera = replace(CAMERA, fx=share * CAMERA.fx, fy=share * CAMERA.fy)
+    seen = seen_by(camera, views(0, 12, corner_px=0.2, hand_m=3e-4, hand_rad=5e-4))
+    for solve in (solve_hand_eye, solve_robot_world):
+        verdict = solve(seen if solve is solve_hand_eye else beside(seen), camera).verdict
+        assert not verdict.ok
+        assert "intrinsics-off" in verdict.names
+
+
+@pytest.mark.parametrize("share", [0.9, 0.97, 1.03, 1.1])
+def test_a_board_of_another_size_than_its_file_says_is_refused(share):
+    seen = [
+        replace(v, p_B=share * v.p_B, X_CB=pin.SE3(v.X_CB.rotation, share * v.X_CB.translation))
+        for v in views(0, 12, corner_px=0.2, hand_m=3e-4, hand_rad=5e-4)
+    ]
+    for solve in (solve_hand_eye, solve_robot_world):
+        found = solve(seen if solve is solve_hand_eye else beside(seen), CAMERA)
+        assert not found.verdict.ok
+        assert "board-scale" in found.verdict.names
+        assert found.residuals["board_percent"] == pytest.approx(100 * (1 - share), abs=1.5)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_good_arm_with_usual_errors_is_not_refused(seed):
+    seen = views(20 + seed, 12, corner_px=0.3, hand_m=4e-4, hand_rad=5e-4)
+    off = 1.0 + 0.002 * (-1) ** seed
+    camera = replace(CAMERA, fx=off * CAMERA.fx, fy=off * CAMERA.fy, cx=CAMERA.cx + 1.0)
+    verdict = solve_hand_eye(seen_by(camera, seen), camera).verdict
+    assert verdict.ok, str(verdict)
 
 
 def test_pictures_that_belong_to_other_poses_do_not_fit():
