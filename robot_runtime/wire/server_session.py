@@ -112,11 +112,11 @@ class ServerSession:
         welcome: Welcome,
         *,
         policies: Collection[str] = (),
-        expected_ns: Callable[[SamplerPart], int | None] = lambda sampler: None,
+        expected_ns: Callable[[bytes, SamplerPart], int | None] = lambda peer, sampler: None,
     ) -> None:
         """
         policies: of the whole server, for robots that ask for one that this is not.
-        expected_ns: what a sampler part will take [ns]; None if it is the policy's ordinary work.
+        expected_ns: what a sampler part will take for a peer [ns]; None if it is the policy's ordinary work.
         """
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
@@ -272,7 +272,7 @@ class ServerSession:
         return self._queue.start(job, self._clients[job.peer].answers.shown)
 
     def shed(self, job: QueuedRequest) -> None:
-        """Give up a queued job that would be too late, so that others are not."""
+        """Give up a job that would be too late, or has run for too long, so that others are in time."""
         self._queue.end(job, DropReason.OVERLOADED)
 
     def is_wanted(self, job: QueuedRequest) -> bool:
@@ -334,7 +334,7 @@ class ServerSession:
         assert isinstance(request, ChunkRequest)
         self._clients[peer].idle_ns = now_ns + IDLE_NS
         deadline_ns = min(request.deadline_ns, MAX_DEADLINE_NS)
-        info, took_ns = self._welcome.info, self._expected_ns(request.sampler)
+        info, took_ns = self._welcome.info, self._expected_ns(peer, request.sampler)
         why = misfit(request, pictures, info, expected_ns=took_ns, useful_ns=deadline_ns)
         if why is not None:
             self._queue.refuse(peer, request, ErrorCode.BAD_REQUEST, why)

@@ -26,7 +26,16 @@ from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived, RequestFailed
-from robot_runtime.wire.messages import Dropped, ErrorCode, ErrorReply, Heartbeat, Hello, Packet, Welcome
+from robot_runtime.wire.messages import (
+    Dropped,
+    DropReason,
+    ErrorCode,
+    ErrorReply,
+    Heartbeat,
+    Hello,
+    Packet,
+    Welcome,
+)
 
 TIMEOUT_S = 20.0
 
@@ -178,6 +187,29 @@ def test_what_cannot_be_computed_in_time_is_refused_and_what_was_begun_ends_at_i
         assert isinstance(outcome(good, 2), PartReceived | Dropped)
         assert isinstance(outcome(good, 3), PartReceived)
         assert time.monotonic() - began_s < TIMEOUT_S / 2
+
+
+def test_much_work_of_a_part_that_was_never_measured_is_refused():
+    with serving(Stepwise(), open_ns=0) as server, robot_at(server.address) as bad:
+        failed = outcome(bad, 1, sampler=AveragedSamples(num_samples=256, num_steps=64), deadline_ns=2**62)
+        assert isinstance(failed, RequestFailed)
+        assert "ask for fewer samples or steps" in failed.reason
+
+
+def test_work_that_nobody_could_foresee_ends_when_its_rows_are_of_no_use_and_another_robot_waits():
+    class Uncounted(Stepwise):
+        num_evaluations = property(lambda self: 0, lambda self, count: None)
+
+    with serving(Uncounted()) as server, robot_at(server.address) as bad, robot_at(server.address) as good:
+        bad.submit(toy_request(1, sampler=ConstantSchedule(num_steps=10_000), deadline_ns=2**62))
+        time.sleep(0.1)
+        began_s = time.monotonic()
+        assert isinstance(outcome(good, 1), PartReceived)
+        assert time.monotonic() - began_s < 2.0  # 10 s of work; its rows are of use for 0.2 s
+        bad.wait_for_events(TIMEOUT_S)
+        (dropped,) = bad.events()
+        assert isinstance(dropped, Dropped)
+        assert dropped.reason is DropReason.OVERLOADED
 
 
 @pytest.mark.parametrize("size", [1e308, -1e200, 1e10])

@@ -296,7 +296,7 @@ def test_images_are_not_looked_at_before_the_request_runs():
 def test_work_that_cannot_be_done_while_its_answer_is_of_use_is_refused_with_figures():
     chunk_ns = SPEC.horizon * SPEC.dt_ns
 
-    def expected_ns(part: SamplerPart) -> int | None:
+    def expected_ns(peer: bytes, part: SamplerPart) -> int | None:
         return None if part.num_steps is None else part.num_steps * 10 * MS
 
     server = ServerSession(make_welcome(), expected_ns=expected_ns)
