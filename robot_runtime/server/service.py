@@ -126,7 +126,7 @@ class Service:
             self._met_ns = now_ns
 
     def forget(self, peer: bytes) -> None:
-        """The peer has left for another policy."""
+        """The peer has left, for another policy or for good."""
         self._session.forget(peer)
 
     def packets_to_send(self) -> list[tuple[bytes, Packet]]:

@@ -7,7 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import cv2
@@ -20,7 +20,7 @@ from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import AveragedSamples, ConstantSchedule, num_samples
 from robot_runtime.core.policy import NewRows
 from robot_runtime.core.values.state import Image, Observation
-from robot_runtime.errors import PolicyError
+from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
@@ -34,8 +34,10 @@ from robot_runtime.wire.messages import (
     Heartbeat,
     Hello,
     Packet,
+    Refused,
     Welcome,
 )
+from robot_runtime.wire.server_session import MAX_CLIENTS
 
 TIMEOUT_S = 20.0
 
@@ -151,6 +153,33 @@ def test_who_floods_is_told_and_put_out_and_the_robot_beside_it_is_answered():
         good.wait_until_ready(TIMEOUT_S)
         good.events()
         assert isinstance(outcome(good, 1), PartReceived)
+
+
+def test_a_newcomer_waits_for_a_place_in_a_full_server_and_gets_the_first_that_is_free():
+    with serving(ToyPolicy()) as server, ExitStack() as crowd:
+        for _ in range(2):
+            bads = [crowd.enter_context(stranger_at(server.address)) for _ in range(MAX_CLIENTS + 20)]
+            for bad in bads:
+                bad.say(Hello(robot="bad", schema=toy_schema()))
+            for bad in bads:
+                bad.heard()
+        with PolicyClient(server.address, schema=toy_schema()) as client:
+            client.wait_until_ready(TIMEOUT_S)
+            assert any(isinstance(event, Refused) for event in client.events())  # at first
+
+
+def test_a_server_that_stays_full_refuses_with_a_sentence_in_the_end():
+    with serving(ToyPolicy()) as server, ExitStack() as robots:
+        for _ in range(MAX_CLIENTS):
+            robot = robots.enter_context(stranger_at(server.address))
+            robot.greet()
+            robot.say(toy_request(1))
+            robot.heard()
+        with (
+            PolicyClient(server.address, schema=toy_schema()) as client,
+            pytest.raises(ServerUnavailableError, match=f"the server has {MAX_CLIENTS} clients already"),
+        ):
+            client.wait_until_ready(1.0)
 
 
 MUCH = AveragedSamples(num_samples=256, num_steps=256)

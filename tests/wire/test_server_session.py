@@ -35,7 +35,7 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.server_session import MAX_CLIENTS, NEW_NS, SILENCE_NS, ServerSession
+from robot_runtime.wire.server_session import LINE_NS, MAX_CLIENTS, NEW_NS, SILENCE_NS, ServerSession
 
 IMAGE = Image(t_ns=7, pixels=np.zeros((4, 6, 3), np.uint8))
 
@@ -252,6 +252,34 @@ def test_a_place_that_asks_for_nothing_goes_to_a_newcomer_and_one_that_works_doe
         assert greets(b"newer %d" % i)[-1][1] is Welcome
     assert greets(b"one too many") == [(b"one too many", Refused)]
     assert server.knows(peers[0])
+
+
+def test_a_newcomer_that_keeps_asking_comes_before_a_crowd_that_came_after_it():
+    server = greeted(*(b"%d" % i for i in range(MAX_CLIENTS)))
+
+    def is_welcome(peer: bytes, now_ns: int) -> bool:
+        server.receive(peer, hello(peer.decode(), 99), now_ns)
+        return any(to == peer and isinstance(p.message, Welcome) for to, p in server.packets_to_send())
+
+    crowd = [b"crowd %d" % i for i in range(120)]
+    assert not any(is_welcome(peer, 1) for peer in [b"early", b"new", *crowd])
+    num_in = sum(is_welcome(peer, NEW_NS) for peer in crowd)
+    assert num_in == MAX_CLIENTS - 2  # two places are kept for those that came first
+    assert is_welcome(b"new", NEW_NS + 1)
+    server.forget(b"early")  # its connection has ended, and its place in the line with it
+    assert not is_welcome(crowd[-1], NEW_NS + 2)
+    assert is_welcome(crowd[num_in], NEW_NS + 2)
+    assert not is_welcome(b"late", NEW_NS + 3)
+
+
+def test_who_does_not_ask_again_loses_its_place_in_the_line():
+    server = greeted(*(b"%d" % i for i in range(MAX_CLIENTS)))
+    for i in range(120):
+        server.receive(b"once %d" % i, hello("once", 99), 1)
+    server.receive(b"new", hello("new", 99), 2)
+    said(server)
+    server.receive(b"new", hello("new", 99), 1 + LINE_NS)
+    assert any(isinstance(message, Welcome) for message in said(server))
 
 
 @pytest.mark.parametrize(
