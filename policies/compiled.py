@@ -7,12 +7,22 @@ torch's own place is below the folder for temporary files, which is emptied when
 kept is known by torch's version, the device and the code: another checkpoint of the same size finds it too.
 """
 
+import fcntl
+import logging
 import os
+import struct
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 from robot_runtime.errors import InvalidValueError
 
+logger = logging.getLogger(__name__)
+_ELF = struct.Struct("<5s35xQ10xHHH")
+"""Magic and class; where the section headers begin, size of each, how many, which has their names."""
+_SECTION = struct.Struct("<4xI16xQQ24x")
+"""Type, where it begins, its length."""
+_STRINGS, _NO_BITS = 3, 8
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 """Which torch looks up."""
 _OTHERS_WRITE = 0o022
@@ -30,6 +40,7 @@ def keep_compiled(folder: Path | None = None) -> Path:
     InvalidValueError: it cannot be made, or others may write to it: what lies there is run.
     """
     if folder is None and VARIABLE in os.environ:
+        remove_damaged(Path(os.environ[VARIABLE]))
         return Path(os.environ[VARIABLE])
     folder = (folder or usual_folder()).absolute()
     try:
@@ -48,7 +59,54 @@ def keep_compiled(folder: Path | None = None) -> Path:
             "another folder"
         )
     os.environ[VARIABLE] = str(folder)
+    remove_damaged(folder)
     return folder
+
+
+def remove_damaged(folder: Path) -> None:
+    """Remove what a compiler left unfinished that was killed or had no disk: torch compiles it again.
+
+    torch runs what it finds there: of a library that ends too early the process dies (SIGBUS).
+    """
+    libraries = [path for path in folder.rglob("*.so") if not is_whole_library(path)]
+    empty = (p for p in folder.rglob("*") if p.suffix not in (".lock", ".so") and p.is_file())
+    damaged = [*libraries, *(path for path in empty if not path.stat().st_size)]
+    removed = [path for path in damaged if _remove_unless_compiling(folder, path)]
+    if removed:
+        logger.warning(
+            "%d damaged files in %s are removed and compiled again: %s",
+            len(removed), folder, ", ".join(path.name for path in removed[:3]),
+        )  # fmt: skip
+
+
+def is_whole_library(path: Path) -> bool:
+    """Whether a 64-bit ELF file has all sections that its header counts."""
+    try:
+        with path.open("rb") as file:
+            header, size = file.read(_ELF.size), path.stat().st_size
+            magic, table_at, entry_size, num, names = _ELF.unpack(header)
+            if magic != b"\x7fELF\x02" or entry_size != _SECTION.size or not 0 < names < num:
+                return False
+            file.seek(table_at)
+            sections = list(_SECTION.iter_unpack(file.read(num * entry_size)))
+    except (OSError, struct.error):
+        return False
+    if len(sections) != num or sections[names][0] != _STRINGS:
+        return False
+    return all(kind == _NO_BITS or at + length <= size for kind, at, length in sections)
+
+
+def _remove_unless_compiling(folder: Path, path: Path) -> bool:
+    """True if it was removed; another process that is at it holds torch's lock of that name."""
+    lock = folder / "locks" / f"{path.name.partition('.')[0]}.lock"
+    with lock.open("a") if lock.exists() else nullcontext() as held:
+        try:
+            if held is not None:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        except OSError:
+            return False
+    return True
 
 
 def compiler_trouble(error: Exception) -> str | None:
@@ -59,7 +117,7 @@ def compiler_trouble(error: Exception) -> str | None:
     folder = os.environ.get(VARIABLE, usual_folder())
     return (
         f"torch could not compile the policy ({type(error).__name__}: {said[:300]}). If it did before, what "
-        f"it keeps in {folder} is damaged, as by a power cut: remove that folder"
+        f"it keeps in {folder} may be damaged in a way that is not seen at start: remove that folder"
     )
 
 

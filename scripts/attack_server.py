@@ -42,8 +42,9 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived, ServerLost
-from robot_runtime.wire.messages import Welcome
+from robot_runtime.wire.messages import Packet, Welcome
 
 ATTACKS = attacks.ATTACKS | attacks_by_bytes.ATTACKS
 KEPT = 0.8
@@ -143,10 +144,12 @@ def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen,
         address = json.loads(facts.read_text())["address"]
         started = (line for line in log.read_text().splitlines() if line.startswith(f"{gateway}: "))
         attacked = next(started, f" {address}").partition(" ")[2].removeprefix("ws://")
-        yield process, address, attacked
-        began_s = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        process.wait(30.0)
+        try:
+            yield process, address, attacked
+        finally:
+            began_s = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            process.wait(30.0)
         lines = [line for line in log.read_text().splitlines() if "ready:" not in line]
         print(f"ended {time.monotonic() - began_s:.2f} s after SIGTERM; its log:", *lines[:6], sep="\n    ")
 
@@ -162,7 +165,7 @@ def attacked(name: str, schema: Schema, args: Args) -> Outcome:
             before = robot.answers(args.seconds)
             robot.losses = 0
             attacker = multiprocessing.get_context("spawn").Process(
-                target=_attack, args=(name, attack_at, welcome), daemon=True
+                target=_attack, args=(name, attack_at, _packed(welcome)), daemon=True
             )
             attacker.start()
             robot.answers(2.0)  # it imports
@@ -179,8 +182,15 @@ def attacked(name: str, schema: Schema, args: Args) -> Outcome:
         )  # fmt: skip
 
 
-def _attack(name: str, address: str, welcome: Welcome) -> None:
+def _packed(welcome: Welcome) -> list[bytes]:
+    """For another process: pickle does not take its mappings."""
+    return [bytes(frame) for frame in encode(Packet("", 0, welcome))]
+
+
+def _attack(name: str, address: str, packed: list[bytes]) -> None:
     os.nice(19)
+    welcome = decode(packed).message
+    assert isinstance(welcome, Welcome)
     if name in GATEWAY_ATTACKS:
         GATEWAY_ATTACKS[name][1](address)
     else:

@@ -14,6 +14,7 @@ from msgspec import structs
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
+    ClampedPrefix,
     ConstantSchedule,
     SamplerPart,
 )
@@ -24,7 +25,18 @@ from robot_runtime.jpeg import jpeg_encoder
 from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import WireLimits
-from robot_runtime.wire.messages import VERSION, Cancel, Goodbye, Heartbeat, Hello, Message, Packet, Welcome
+from robot_runtime.wire.messages import (
+    VERSION,
+    Cancel,
+    Dropped,
+    ErrorCode,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Message,
+    Packet,
+    Welcome,
+)
 
 
 class Bad:
@@ -48,6 +60,9 @@ class Bad:
     def send(self, frames: list[bytes]) -> None:
         with contextlib.suppress(zmq.Again):
             self._socket.send_multipart(frames)
+
+    def close(self) -> None:
+        self._socket.close()
 
     def heard(self, timeout_s: float = 0.0) -> list[Message]:
         out = []
@@ -127,6 +142,17 @@ def greeting_and_leaving(address: str, welcome: Welcome) -> None:
         for message in (_hello(welcome), Heartbeat(t_ns=0), Goodbye()):
             bad.say(message)
         bad.heard()
+
+
+def crowds(address: str, welcome: Welcome) -> None:
+    """120 new connections that greet at once, again and again."""
+    while True:
+        bads = [Bad(address, f"bad {i}") for i in range(120)]
+        for bad in bads:
+            bad.say(_hello(welcome))
+        time.sleep(0.5)
+        for bad in bads:
+            bad.close()
 
 
 def beats_of_64(address: str, welcome: Welcome) -> None:
@@ -217,6 +243,32 @@ def samples(address: str, welcome: Welcome) -> None:
     _ask(address, welcome, (request for four in zip(*asked, strict=True) for request in four), 0.1)
 
 
+def long_work(address: str, welcome: Welcome) -> None:
+    """Twenty seconds of it, five times a second; the deadline is beyond anything."""
+    part = AveragedSamples(num_samples=256, num_steps=64)
+    _ask(address, welcome, _requests(welcome, part, deadline_ns=2**62), 0.2)
+
+
+def much_work(address: str, welcome: Welcome) -> None:
+    """As much of it as the server takes: half as many samples whenever it refuses some."""
+    bad, num_samples = Bad(address), 256
+    bad.greet(welcome)
+    for request in _requests(welcome, deadline_ns=2**62):
+        bad.say(structs.replace(request, sampler=AveragedSamples(num_samples=num_samples, num_steps=6)))
+        if any(getattr(message, "code", None) is ErrorCode.BAD_REQUEST for message in bad.heard(0.2)):
+            num_samples = max(17, num_samples // 2)
+
+
+def hurried_requests(address: str, welcome: Welcome) -> None:
+    """Ordinary ones with a short deadline, each at once when the last one is answered."""
+    bad = Bad(address)
+    bad.greet(welcome)
+    for request in _requests(welcome, ClampedPrefix(), deadline_ns=200_000_000):
+        bad.say(request)
+        while not any(isinstance(m, Dropped) or getattr(m, "is_last", False) for m in bad.heard(0.3)):
+            bad.say(Heartbeat(t_ns=0))
+
+
 def absurd_plans(address: str, welcome: Welcome) -> None:
     """Finite, and beyond anything."""
     spec = welcome.info.action_spec
@@ -226,8 +278,8 @@ def absurd_plans(address: str, welcome: Welcome) -> None:
 
 
 _ALL = (
-    busy_neighbour, quoted_greetings, greetings, greeting_and_leaving, beats_of_64, cancels, requests,
+    busy_neighbour, quoted_greetings, greetings, greeting_and_leaving, crowds, beats_of_64, cancels, requests,
     scans_of_a_stranger, scans_of_a_robot, large_pictures_of_a_stranger, large_pictures_of_a_robot, samples,
-    absurd_plans,
+    long_work, much_work, hurried_requests, absurd_plans,
 )  # fmt: skip
 ATTACKS = {attack.__name__: attack for attack in _ALL}

@@ -22,7 +22,7 @@ from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.address import server_and_name
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
-from robot_runtime.wire.messages import Dropped, Refused
+from robot_runtime.wire.messages import Dropped
 
 PATIENCE_NS = 60 * NS_PER_S
 """How long one answer may take in wall time: as long as servers keep a request."""
@@ -78,7 +78,7 @@ class RemotePolicy:
                             return
                     case Dropped() | RequestFailed():
                         raise PolicyError(f"the server did not answer: {event}")
-                    case ServerLost(reason=reason) | Refused(reason=reason):
+                    case ServerLost(reason=reason):
                         raise ServerUnavailableError(f"the server is gone: {reason}")
         raise ServerUnavailableError(f"no answer within {PATIENCE_NS // NS_PER_S} s")
 

@@ -231,7 +231,8 @@ class PolicyClient:
     def wait_until_ready(self, timeout_s: float = 10.0) -> Welcome:
         """Block until the server takes requests; its events stay in `events`.
 
-        ServerUnavailableError: nobody answered in time. SchemaMismatchError: robot and policy do not fit.
+        ServerUnavailableError: nobody answered in time, or the server was full all the time.
+        SchemaMismatchError: robot and policy do not fit.
         InvalidValueError: that is no time.
         """
         if not 0.0 <= timeout_s <= MAX_TIMEOUT_S:
@@ -240,9 +241,11 @@ class PolicyClient:
             )
         deadline_ns = self._clock.now_ns() + int(timeout_s * NS_PER_S)
         while self.welcome is None:
-            if self._refusal is not None:
-                raise self._refused_error(self._refusal)
-            if self._clock.now_ns() >= deadline_ns:
+            is_late = self._clock.now_ns() >= deadline_ns
+            refusal = self._refusal
+            if refusal is not None and (is_late or refusal.code is not RefusalCode.FULL):
+                raise self._refused_error(refusal)
+            if is_late:
                 hint = "start one with `robot-runtime serve`, or check address and firewall"
                 trouble = self._trouble or name_trouble(self._address)
                 raise ServerUnavailableError(

@@ -22,7 +22,7 @@ from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
-from robot_runtime.wire.messages import Dropped, DropReason, Readiness, Refused, Welcome
+from robot_runtime.wire.messages import Dropped, DropReason, Readiness, RefusalCode, Refused, Welcome
 
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
 """How the entries of the run's log begin."""
@@ -140,6 +140,8 @@ class ServerLink:
                 self._on_ready(event)
             case Readiness():
                 self._on_readiness(event)
+            case Refused(code=RefusalCode.FULL):
+                self._log.say(f"{event.reason}; the robot waits for a place", is_routine=False)
             case Refused():
                 self._cannot_go_on(f"the server refuses this robot: {event.reason}")
 

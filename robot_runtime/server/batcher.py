@@ -17,6 +17,10 @@ ask again, judged by the time between its last two requests:
 
 A request for many samples or steps may take as long as a dozen others. While anybody asks for less, such ones
 rest after each for REST times what it took: they get a fifth of the time, and who asks for little the rest.
+One that could not be answered that way while its rows are of use is refused.
+
+A short deadline gives nobody more than a share: a robot owes the time that its requests took and pays it off
+with an equal share of the time that goes by. While it owes more than HEAVY requests, others go first.
 """
 
 import itertools
@@ -27,7 +31,13 @@ from types import MappingProxyType
 import numpy as np
 from msgspec import Struct
 
-from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart, contrasts, num_samples
+from robot_runtime.core.method.sampler_parts import (
+    ConstantSchedule,
+    RtcGuidance,
+    SamplerPart,
+    contrasts,
+    num_samples,
+)
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.wire.request_queue import QueuedRequest
 
@@ -35,6 +45,8 @@ WAIT_SHARE = 0.1
 """Of the time that one request takes alone: the longest that it waits for others."""
 HEAVY, REST = 4, 4
 """More than so many ordinary requests is much; and how many times as long it gives way."""
+MAX_OWED_NS = NS_PER_S
+"""A robot that has used more than its share of the time gives way for so long at most."""
 _LIGHT_NS = NS_PER_S
 """So long after its last batch somebody still counts as asking for less."""
 _NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
@@ -94,27 +106,36 @@ class BatchTimes:
         self._times: list[float] = every.tolist()  # looked up for every request: interpolated once
 
     def unusual_ns(self, part: SamplerPart) -> int | None:
-        """What one request will take at least; None unless that is more than the part's own options take.
+        """What one request will take at most; None unless that is more than the part's own options take.
 
-        Steps follow each other; samples go through the network together, and what each of them adds is known
-        where a single one was measured as well.
+        Steps follow each other. Samples go through the network together: fewer than were measured save what
+        each of them adds, but more cost in proportion, for a device that is full shares nothing any more.
         """
         usual = type(part)()
-        own_ns = self._by_kind.get(type(part))
-        if own_ns is None or self._num_steps is None:
+        steps = 1.0
+        if self._num_steps is not None:
+            steps = (part.num_steps or self._num_steps) / (usual.num_steps or self._num_steps)
+        drawn, measured = _num_drawn(part), _num_drawn(usual)
+        if steps <= 1.0 and drawn <= measured:
             return None
-        steps = (part.num_steps or self._num_steps) / (usual.num_steps or self._num_steps)
-        more = _num_drawn(part) - _num_drawn(usual)
-        if steps <= 1.0 and more <= 0:
-            return None
+        own_ns = self._own_ns(type(part))
+        if drawn > measured:
+            return round(steps * own_ns * drawn / measured)
         single_ns = min(own_ns, self._by_kind.get(ConstantSchedule, 0))
-        sample_ns = (own_ns - single_ns) / max(1, _num_drawn(usual) - 1)
-        return round(steps * (own_ns + more * sample_ns))
+        sample_ns = (own_ns - single_ns) / max(1, measured - 1)
+        return round(steps * (own_ns - (measured - drawn) * sample_ns))
 
     def is_heavy(self, part: SamplerPart) -> bool:
         """Whether a part takes as long as many ordinary requests."""
-        expected_ns = self.unusual_ns(part) or self._by_kind.get(type(part), 0)
-        return expected_ns > HEAVY * self.by_size[1]
+        return (self.unusual_ns(part) or self._own_ns(type(part))) > HEAVY * self.by_size[1]
+
+    def most_ns(self, size: int) -> int:
+        """What a batch of so many takes at most if it is not heavy [ns]."""
+        return round(HEAVY * self._measured_ns(size))
+
+    def _own_ns(self, kind: type[SamplerPart]) -> int:
+        """Of a part with its own options: measured, or at most."""
+        return self._by_kind.get(kind, work(kind) * self.by_size[1])
 
     @property
     def max_size(self) -> int:
@@ -159,6 +180,12 @@ class BatchTimes:
         return self._times[min(size, self.max_size)]
 
 
+def work(kind: type[SamplerPart]) -> int:
+    """How many times an ordinary request a sampler part with its own options takes, at most."""
+    part = kind()
+    return num_samples(part) * (3 if isinstance(part, RtcGuidance) else 1)
+
+
 def _num_drawn(part: SamplerPart) -> int:
     return num_samples(part) * (2 if contrasts(part) else 1)
 
@@ -181,6 +208,8 @@ class Batcher:
         self._idle_ns = 0
         self._light_until_ns = self._rest_until_ns = 0
         self._alone_until_ns: dict[bytes, int] = {}
+        self._owed_ns: dict[bytes, int] = {}
+        self._paid_ns = 0
         self._rhythms: dict[bytes, _Rhythm] = {}
 
     def asked(self, peer: bytes, now_ns: int) -> None:
@@ -202,8 +231,26 @@ class Batcher:
             self._rest_until_ns = now_ns + REST * took_ns
         else:
             self._light_until_ns = now_ns + _LIGHT_NS
-        if not was_stopped:
+        if not was_stopped or took_ns > self.times.expected_ns(len(batch), sampler):
             self.times.note(len(batch), sampler, took_ns)
+        self._charge(batch, took_ns, now_ns)
+
+    def _charge(self, batch: Sequence[QueuedRequest], took_ns: int, now_ns: int) -> None:
+        """Its robots owe what it took, in equal parts; every robot pays with its share of the time since."""
+        share_ns = (now_ns - self._paid_ns) // max(1, len(self._rhythms))
+        self._owed_ns = {peer: ns - share_ns for peer, ns in self._owed_ns.items() if ns > share_ns}
+        self._paid_ns = now_ns
+        for job in batch:
+            owed_ns = self._owed_ns.get(job.peer, 0) + took_ns // len(batch)
+            self._owed_ns[job.peer] = min(owed_ns, MAX_OWED_NS)
+
+    def unusual_ns(self, peer: bytes, part: SamplerPart) -> int | None:
+        """What a robot's request will take, rests included that it makes for others; None if that is the
+        policy's ordinary work."""
+        took_ns = self.times.unusual_ns(part)
+        if took_ns is None or not self.times.is_heavy(part) or self._rhythms.keys() <= {peer}:
+            return took_ns
+        return (1 + REST) * took_ns
 
     def failed(self, peer: bytes, now_ns: int) -> None:
         """A robot's request could not be answered: for a while it is served alone, lest it fails others."""
@@ -233,6 +280,8 @@ class Batcher:
         if len(resting) == len(waiting):
             return (), self._rest_until_ns if resting else None
         waiting = [job for job in waiting if job not in resting]
+        much_ns = self.times.most_ns(1)
+        waiting.sort(key=lambda job: self._owed_ns.get(job.peer, 0) > much_ns)
         first = waiting[0]
         if self._is_alone(first, now_ns):
             return (first,), None

@@ -198,8 +198,7 @@ class PolicyServer:
         self._collect()  # rows are out, and the next batch has not begun
         for peer in self._transport.doorman.departed():
             for service in self._services.values():
-                if service.knows(peer):
-                    service.forget(peer)
+                service.forget(peer)
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:

@@ -3,8 +3,9 @@
     packets ─► ServerSession ─► Batcher ─► Engine (worker thread)
     packets ◄─ later, if asked ─ ServerSession ◄──┘
 
-A running batch is given up at its next step when the session wants none of its jobs any more; a newer request
-alone does not do that, since the worker takes it only when it is idle. Injected latency holds back what is
+A running batch is given up at its next step when the session wants none of its jobs any more, or when others
+wait and its rows are no longer of use; a newer request alone does not do that, since the worker takes it only
+when it is idle. Injected latency holds back what is
 said of a batch that is done: meanwhile the worker goes on with the next one, as if the network were slow.
 
 What is not warm yet is warmed up between requests, see `Warming`; robots are told of it (`Readiness`).
@@ -83,6 +84,7 @@ class Service:
         """How often all was warm at last, or a policy that was to take over has done so or failed."""
         self._next: tuple[Policy, Engine] | None = None
         self._choose_ns: int | None = None
+        self._of_use_until_ns = 0
         self._delays_ns = delay.drawn_ns()
         self._batch_delay_ns = 0
         self._held_back: list[tuple[int, int, tuple[bytes, Packet]]] = []  # a heap: when due, which of those
@@ -91,7 +93,7 @@ class Service:
         self._session = ServerSession(
             self._welcome,
             policies=policies,
-            expected_ns=lambda part: self._batcher.times.unusual_ns(part),
+            expected_ns=lambda peer, part: self._batcher.unusual_ns(peer, part),
         )
         metrics.ignored, metrics.requests = self._session.ignored, self._session.outcomes
         self._tell_what_is_warm()
@@ -124,7 +126,7 @@ class Service:
             self._met_ns = now_ns
 
     def forget(self, peer: bytes) -> None:
-        """The peer has left for another policy."""
+        """The peer has left, for another policy or for good."""
         self._session.forget(peer)
 
     def packets_to_send(self) -> list[tuple[bytes, Packet]]:
@@ -255,9 +257,8 @@ class Service:
     def _feed_engine(self, now_ns: int) -> None:
         self._choose_ns = self._warm_ns = None
         if not self._engine.is_idle:
-            running = self._engine.running
-            if running and not any(self._session.is_wanted(job) for job in running):
-                self._engine.stop()
+            if running := self._engine.running:
+                self._look_at_running(running, now_ns)
             return
         waiting = self._startable()
         if self._warming.num_left and self._warm_next(now_ns, is_waiting=bool(waiting)):
@@ -273,9 +274,27 @@ class Service:
         if jobs:
             self.metrics.batch_started([now_ns - job.received_ns for job in jobs])
             self._batch_delay_ns = next(self._delays_ns)
+            self._of_use_until_ns = now_ns + self._of_use_ns(len(jobs))
             self._engine.start(jobs)
         elif batch:
             self._choose_ns = now_ns  # none of them could be read: others may be waiting
+
+    def _of_use_ns(self, size: int) -> int:
+        """How long a batch may hold the policy while others wait: as long as its rows are of use, or as any
+        of its size takes."""
+        spec = self._welcome.info.action_spec
+        return max(spec.horizon * spec.dt_ns, self._batcher.times.most_ns(size))
+
+    def _look_at_running(self, running: Sequence[QueuedRequest], now_ns: int) -> None:
+        """Give a batch up that nobody wants any more, or that has held others up for too long."""
+        peers = {job.peer for job in running}
+        if now_ns < self._of_use_until_ns:
+            self._choose_ns = self._of_use_until_ns
+        elif any(job.peer not in peers for job in self._session.startable()):
+            for job in running:
+                self._session.shed(job)
+        if not any(self._session.is_wanted(job) for job in running):
+            self._engine.stop()
 
     def _startable(self) -> list[QueuedRequest]:
         """Requests that the policy may be asked now; what the others wait for is warmed up next."""

@@ -26,7 +26,7 @@ from robot_runtime.core.method.sampler_parts import RtcGuidance, SamplerPart, nu
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.server.batcher import BatchTimes, batch_sizes
+from robot_runtime.server.batcher import BatchTimes, batch_sizes, work
 
 NUM_CALLS = 3
 """Of a policy with shapes, or for one robot: torch compiles in the first, and records graphs in the next."""
@@ -149,7 +149,7 @@ class Warming:
         if alone := self._took.get(Piece(kind=piece.kind)):
             return self._first_ns + piece.size * min(alone)
         more_ns = LONG_NS if piece.kind is RtcGuidance else 0  # nothing was differentiated before
-        return self._first_ns + more_ns + piece.size * _work(piece.kind) * self.times.by_size[1]
+        return self._first_ns + more_ns + piece.size * work(piece.kind) * self.times.by_size[1]
 
     def called(self, called: Called) -> str | None:
         """A piece was called; what to say of that: what is warm now, or why it never will be."""
@@ -216,7 +216,7 @@ def usual_sampler(info: PolicyInfo) -> type[SamplerPart]:
 def _pieces(
     samplers: Sequence[type[SamplerPart]], usual: type[SamplerPart], sizes: Sequence[int], num_shapes: int
 ) -> list[Piece]:
-    others = sorted((kind for kind in samplers if kind is not usual), key=_work)
+    others = sorted((kind for kind in samplers if kind is not usual), key=work)
     out = [Piece(kind=usual, shape=shape) for shape in range(num_shapes)]
     for shape in range(num_shapes):
         out += [Piece(kind=kind, shape=shape) for kind in others]
@@ -231,9 +231,3 @@ def _named(piece: Piece) -> str:
 
 def _is_first(piece: Piece) -> bool:
     return piece.size == 1 and piece.shape == 0
-
-
-def _work(kind: type[SamplerPart]) -> int:
-    """How many times an ordinary request it takes, at most."""
-    part = kind()
-    return num_samples(part) * (3 if isinstance(part, RtcGuidance) else 1)

@@ -37,6 +37,7 @@ from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.heartbeats import Heartbeats
 from robot_runtime.wire.in_flight import InFlightRequests
 from robot_runtime.wire.messages import (
+    FULL_NS,
     Dropped,
     ErrorCode,
     ErrorReply,
@@ -53,8 +54,6 @@ from robot_runtime.wire.messages import (
 
 HELLO_AGAIN_NS, MAX_HELLO_AGAIN_NS = 100 * NS_PER_MS, NS_PER_S
 """From one greeting to the next: first, and at most."""
-FULL_NS = 2 * NS_PER_S
-"""Until a server that refused what may change is asked again."""
 
 
 class ClientState(Enum):

@@ -14,13 +14,15 @@ from msgspec import Struct
 
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
-from robot_runtime.core.values.action import ChunkPart
+from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import Picture, SentImages
 from robot_runtime.wire.fields import MAX_REASON, Count, Int64, Text
 
 VERSION = 15
 """Both sides must speak the same one; there is no negotiation."""
+FULL_NS = 2 * NS_PER_S
+"""Until a server that refused what may change is asked again."""
 
 
 class RefusalCode(Enum):

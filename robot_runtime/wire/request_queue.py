@@ -50,6 +50,7 @@ ENDS = MappingProxyType(
         (_Place.WAITS, DropReason.OVERLOADED): "too late, or its robot holds most of the memory",
         (_Place.RUNS, DropReason.SUPERSEDED): "another of its robot starts, which does not name it",
         (_Place.RUNS, DropReason.CANCELLED): "its robot does not want the answer any more",
+        (_Place.RUNS, DropReason.OVERLOADED): "its rows are of no use any more, and others wait",
         (_Place.RUNS, DropReason.DEADLINE): "its last row has not come in time",
         (_Place.RUNS, ErrorCode.BAD_REQUEST): "the policy, or its plan, makes no sense of it",
         (_Place.RUNS, ErrorCode.INTERNAL): "the policy has failed",

@@ -17,7 +17,8 @@ when those have ended. Which of those that may start do so, and together, is for
 What a peer sends costs it before it costs the server: `lets_in` counts a packet before it is read, the
 session is compared before the request, its numbers and sizes before it waits, and images stay as they came
 until the policy is to see them. Who sends more than PACKETS_PER_S is told so, and not listened to until it is
-forgotten. Where all places are taken, a client that asks nothing gives its place to a newcomer.
+forgotten. Where all places are taken, a client that asks nothing gives its place to a newcomer; those that
+are refused and ask again come in the order in which they came first, so a crowd keeps nobody out for long.
 """
 
 from collections import Counter
@@ -38,6 +39,7 @@ from robot_runtime.wire.fields import MAX_REASON
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.kept_pictures import KeptPictures, is_missing
 from robot_runtime.wire.messages import (
+    FULL_NS,
     Cancel,
     DropReason,
     ErrorCode,
@@ -61,6 +63,8 @@ _MUTED_NS = NS_PER_S
 IDLE_NS, NEW_NS = 10 * NS_PER_S, 2 * NS_PER_S
 """A client that has asked nothing for so long, or not once since it came, keeps its place only while nobody
 else wants it."""
+LINE_NS = 3 * FULL_NS
+"""A newcomer that was refused keeps its place in the line for so long."""
 MAX_DEADLINE_NS = 60 * NS_PER_S
 """No request is kept for longer."""
 MAX_KEPT_BYTES = 256 * 1024 * 1024
@@ -112,11 +116,11 @@ class ServerSession:
         welcome: Welcome,
         *,
         policies: Collection[str] = (),
-        expected_ns: Callable[[SamplerPart], int | None] = lambda sampler: None,
+        expected_ns: Callable[[bytes, SamplerPart], int | None] = lambda peer, sampler: None,
     ) -> None:
         """
         policies: of the whole server, for robots that ask for one that this is not.
-        expected_ns: what a sampler part will take [ns]; None if it is the policy's ordinary work.
+        expected_ns: what a sampler part will take for a peer [ns]; None if it is the policy's ordinary work.
         """
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
@@ -126,6 +130,7 @@ class ServerSession:
         self._policies = policies or (welcome.info.name,)
         self._expected_ns = expected_ns
         self._clients: dict[bytes, _Client] = {}
+        self._line: dict[bytes, int] = {}  # newcomers that were refused, and until when they keep their place
         self._queue = RequestQueue(self._tell)
         self.outcomes = self._queue.outcomes
         self._rates = PeerRates()
@@ -182,9 +187,10 @@ class ServerSession:
         return peer in self._clients
 
     def forget(self, peer: bytes) -> None:
-        """A client has left, and all that it waits for with it."""
-        del self._clients[peer]
-        self._queue.forget(peer)
+        """A peer has left, and all that it waits for with it."""
+        self._line.pop(peer, None)
+        if self._clients.pop(peer, None) is not None:
+            self._queue.forget(peer)
 
     def is_ready_for(self, readiness: Readiness) -> None:
         """Tell everybody what is warm, and newcomers too while something is left."""
@@ -272,7 +278,7 @@ class ServerSession:
         return self._queue.start(job, self._clients[job.peer].answers.shown)
 
     def shed(self, job: QueuedRequest) -> None:
-        """Give up a queued job that would be too late, so that others are not."""
+        """Give up a job that would be too late, or has run for too long, so that others are in time."""
         self._queue.end(job, DropReason.OVERLOADED)
 
     def is_wanted(self, job: QueuedRequest) -> bool:
@@ -310,7 +316,7 @@ class ServerSession:
         if peer in self._clients:
             self.forget(peer)
         refused = refusal(hello, self._welcome.info, policies=self._policies, key=key)
-        if refused is None and not self._has_place(now_ns):
+        if refused is None and not self._has_place(peer, now_ns):
             reason = f"the server has {MAX_CLIENTS} clients already"
             refused = Refused(code=RefusalCode.FULL, reason=reason)
         if refused is not None:
@@ -334,7 +340,7 @@ class ServerSession:
         assert isinstance(request, ChunkRequest)
         self._clients[peer].idle_ns = now_ns + IDLE_NS
         deadline_ns = min(request.deadline_ns, MAX_DEADLINE_NS)
-        info, took_ns = self._welcome.info, self._expected_ns(request.sampler)
+        info, took_ns = self._welcome.info, self._expected_ns(peer, request.sampler)
         why = misfit(request, pictures, info, expected_ns=took_ns, useful_ns=deadline_ns)
         if why is not None:
             self._queue.refuse(peer, request, ErrorCode.BAD_REQUEST, why)
@@ -384,15 +390,21 @@ class ServerSession:
 
     # ---- who may come, and ask what ------------------------------------------------------------------------
 
-    def _has_place(self, now_ns: int) -> bool:
-        """Whether one more client may come; the one that has asked nothing for longest may have to go."""
-        if len(self._clients) < MAX_CLIENTS:
-            return True
-        peer, client = min(self._clients.items(), key=lambda item: item[1].idle_ns)
-        if now_ns < client.idle_ns:
+    def _has_place(self, peer: bytes, now_ns: int) -> bool:
+        """Whether a newcomer may come; a client that asks nothing may have to go.
+
+        Newcomers that were refused and ask again are served in the order in which they came first.
+        """
+        self._line = {p: until_ns for p, until_ns in self._line.items() if p == peer or now_ns < until_ns}
+        ahead = next((i for i, p in enumerate(self._line) if p == peer), len(self._line))
+        idle = sorted((c.idle_ns, p) for p, c in self._clients.items() if now_ns >= c.idle_ns)
+        if ahead >= MAX_CLIENTS - len(self._clients) + len(idle):
+            self._line[peer] = now_ns + LINE_NS
             return False
-        self.ignored["gave its place to another"] += 1
-        self._dismiss(peer)
+        self._line.pop(peer, None)
+        if len(self._clients) >= MAX_CLIENTS:
+            self.ignored["gave its place to another"] += 1
+            self._dismiss(idle[0][1])
         return True
 
     def _keep(self, peer: bytes, pictures: tuple[Picture, ...]) -> None:

@@ -3,13 +3,17 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch._dynamo.exc import TorchDynamoException
 from torch._inductor import config
 from torch._inductor.runtime.cache_dir_utils import cache_dir
+from torch.utils._filelock import FileLock
 
-from policies.compiled import VARIABLE, compiler_trouble, keep_compiled, usual_folder
+from policies.compiled import VARIABLE, compiler_trouble, is_whole_library, keep_compiled, usual_folder
 from robot_runtime.errors import InvalidValueError
 
 
@@ -48,7 +52,7 @@ def test_what_torch_cannot_compile_is_said_in_a_sentence_with_the_folder_to_remo
     said = compiler_trouble(found.value)
     assert said is not None
     assert len(said.splitlines()) == 1
-    assert f"what it keeps in {tmp_path / 'kept'} is damaged" in said
+    assert f"what it keeps in {tmp_path / 'kept'} may be damaged" in said
     assert compiler_trouble(ValueError("of the policy's own")) is None
 
 
@@ -63,3 +67,42 @@ def test_a_folder_that_others_can_write_to_is_refused_for_what_lies_there_is_run
         with pytest.raises(InvalidValueError, match=rf"cannot be kept in {folder}: .*--compile-cache"):
             keep_compiled(folder)
     assert VARIABLE not in os.environ
+
+
+LIBRARY = Path(min(Path(np.__file__).parent.rglob("*.so"), key=lambda path: path.stat().st_size))
+
+
+def test_a_library_is_whole_only_with_its_last_byte():
+    assert all(is_whole_library(path) for path in Path(torch.__file__).parent.rglob("lib*.so"))
+
+
+@given(share=st.floats(0.0, 0.999), is_sparse=st.booleans())
+def test_a_library_that_is_cut_anywhere_is_found_out(
+    tmp_path_factory: pytest.TempPathFactory, share: float, is_sparse: bool
+):
+    """The rest is missing, or was never written into a file of full size."""
+    path = tmp_path_factory.mktemp("cut") / "cut.so"
+    whole = LIBRARY.read_bytes()
+    kept = whole[: int(share * len(whole))]
+    path.write_bytes(kept.ljust(len(whole) * is_sparse, b"\0"))
+    assert not is_whole_library(path)
+
+
+def test_what_is_damaged_is_removed_at_start_with_one_line_and_what_is_whole_or_being_written_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    whole, empty, half, in_work, old = (tmp_path / "ab" / f"{name}.main.so" for name in "wehjo")
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "locks").mkdir()
+    whole.write_bytes(LIBRARY.read_bytes())
+    half.write_bytes(LIBRARY.read_bytes()[: LIBRARY.stat().st_size // 2])
+    for path in (empty, in_work, old, tmp_path / "ab" / "empty.py", tmp_path / "locks" / "i.lock"):
+        path.write_bytes(b"")
+    with FileLock(tmp_path / "locks" / "j.lock"):
+        keep_compiled(tmp_path)
+        assert {path.name for path in (tmp_path / "ab").iterdir()} == {whole.name, in_work.name}
+    assert (tmp_path / "locks" / "i.lock").exists()
+    (record,) = caplog.records
+    assert f"4 damaged files in {tmp_path} are removed and compiled again" in record.getMessage()
+    keep_compiled()  # as every later start: said before, and looked at again
+    assert not in_work.exists()

@@ -7,7 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import cv2
@@ -20,13 +20,24 @@ from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import AveragedSamples, ConstantSchedule, num_samples
 from robot_runtime.core.policy import NewRows
 from robot_runtime.core.values.state import Image, Observation
-from robot_runtime.errors import PolicyError
+from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived, RequestFailed
-from robot_runtime.wire.messages import Dropped, ErrorCode, ErrorReply, Heartbeat, Hello, Packet, Welcome
+from robot_runtime.wire.messages import (
+    Dropped,
+    DropReason,
+    ErrorCode,
+    ErrorReply,
+    Heartbeat,
+    Hello,
+    Packet,
+    Refused,
+    Welcome,
+)
+from robot_runtime.wire.server_session import MAX_CLIENTS
 
 TIMEOUT_S = 20.0
 
@@ -144,6 +155,33 @@ def test_who_floods_is_told_and_put_out_and_the_robot_beside_it_is_answered():
         assert isinstance(outcome(good, 1), PartReceived)
 
 
+def test_a_newcomer_waits_for_a_place_in_a_full_server_and_gets_the_first_that_is_free():
+    with serving(ToyPolicy()) as server, ExitStack() as crowd:
+        for _ in range(2):
+            bads = [crowd.enter_context(stranger_at(server.address)) for _ in range(MAX_CLIENTS + 20)]
+            for bad in bads:
+                bad.say(Hello(robot="bad", schema=toy_schema()))
+            for bad in bads:
+                bad.heard()
+        with PolicyClient(server.address, schema=toy_schema()) as client:
+            client.wait_until_ready(TIMEOUT_S)
+            assert any(isinstance(event, Refused) for event in client.events())  # at first
+
+
+def test_a_server_that_stays_full_refuses_with_a_sentence_in_the_end():
+    with serving(ToyPolicy()) as server, ExitStack() as robots:
+        for _ in range(MAX_CLIENTS):
+            robot = robots.enter_context(stranger_at(server.address))
+            robot.greet()
+            robot.say(toy_request(1))
+            robot.heard()
+        with (
+            PolicyClient(server.address, schema=toy_schema()) as client,
+            pytest.raises(ServerUnavailableError, match=f"the server has {MAX_CLIENTS} clients already"),
+        ):
+            client.wait_until_ready(1.0)
+
+
 MUCH = AveragedSamples(num_samples=256, num_steps=256)
 
 
@@ -178,6 +216,29 @@ def test_what_cannot_be_computed_in_time_is_refused_and_what_was_begun_ends_at_i
         assert isinstance(outcome(good, 2), PartReceived | Dropped)
         assert isinstance(outcome(good, 3), PartReceived)
         assert time.monotonic() - began_s < TIMEOUT_S / 2
+
+
+def test_much_work_of_a_part_that_was_never_measured_is_refused():
+    with serving(Stepwise(), open_ns=0) as server, robot_at(server.address) as bad:
+        failed = outcome(bad, 1, sampler=AveragedSamples(num_samples=256, num_steps=64), deadline_ns=2**62)
+        assert isinstance(failed, RequestFailed)
+        assert "ask for fewer samples or steps" in failed.reason
+
+
+def test_work_that_nobody_could_foresee_ends_when_its_rows_are_of_no_use_and_another_robot_waits():
+    class Uncounted(Stepwise):
+        num_evaluations = property(lambda self: 0, lambda self, count: None)
+
+    with serving(Uncounted()) as server, robot_at(server.address) as bad, robot_at(server.address) as good:
+        bad.submit(toy_request(1, sampler=ConstantSchedule(num_steps=10_000), deadline_ns=2**62))
+        time.sleep(0.1)
+        began_s = time.monotonic()
+        assert isinstance(outcome(good, 1), PartReceived)
+        assert time.monotonic() - began_s < 2.0  # 10 s of work; its rows are of use for 0.2 s
+        bad.wait_for_events(TIMEOUT_S)
+        (dropped,) = bad.events()
+        assert isinstance(dropped, Dropped)
+        assert dropped.reason is DropReason.OVERLOADED
 
 
 @pytest.mark.parametrize("size", [1e308, -1e200, 1e10])

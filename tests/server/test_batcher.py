@@ -1,6 +1,7 @@
 """The batcher alone; time is an integer."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -12,6 +13,7 @@ from robot_runtime.core.method.sampler_parts import (
     BestOfSamples,
     ClampedPrefix,
     ConstantSchedule,
+    RtcGuidance,
     SamplerPart,
 )
 from robot_runtime.core.policy import ChunkRequest
@@ -60,16 +62,76 @@ def test_more_samples_and_steps_take_as_much_longer_as_the_ones_that_were_measur
         (ConstantSchedule(), None),
         (AveragedSamples(), None),
         (AveragedSamples(num_samples=4, num_steps=10), None),
-        (ClampedPrefix(num_steps=256), None),  # it does not take that at all
+        (ClampedPrefix(num_steps=256), 512),  # never measured: 25.6 times an ordinary request
         (ConstantSchedule(num_steps=100), 200),
         (AveragedSamples(num_samples=31, num_steps=20), 2 * 620),
         (AveragedSamples(num_samples=256, num_steps=256), 131_072),
-        (BestOfSamples(num_contrast=1), 671),
+        (BestOfSamples(num_contrast=1), 670),
+        (AveragedSamples(num_samples=1, num_steps=20), 2 * 20),
     ):
         assert on_cpu.unusual_ns(part) == (None if ms is None else ms * MS)
     on_gpu = BatchTimes(by_size={1: MS}, by_kind={ConstantSchedule: MS, AveragedSamples: MS}, num_steps=10)
-    assert on_gpu.unusual_ns(AveragedSamples(num_samples=256)) == MS  # samples cost nothing there
+    # 16 samples cost as much as one there; so many may not.
+    assert on_gpu.unusual_ns(AveragedSamples(num_samples=256)) == 16 * MS
+    assert on_gpu.unusual_ns(AveragedSamples(num_samples=2, num_steps=20)) == 2 * MS
     assert BatchTimes(by_size={1: MS}, by_kind=kinds).unusual_ns(ConstantSchedule(num_steps=256)) is None
+
+
+def test_work_that_was_never_measured_is_bounded_by_its_samples_and_steps():
+    known = BatchTimes(by_size={1: 20 * MS}, by_kind={ConstantSchedule: 10 * MS}, num_steps=5)
+    assert known.unusual_ns(AveragedSamples(num_samples=256, num_steps=64)) == 256 * 64 * 20 * MS // 5
+    assert known.unusual_ns(RtcGuidance(num_steps=10)) == 2 * 3 * 20 * MS
+    assert known.is_heavy(AveragedSamples())
+    assert not known.is_heavy(RtcGuidance())
+
+
+@given(
+    part=st.builds(
+        AveragedSamples, num_samples=st.integers(1, 256), num_steps=st.none() | st.integers(1, 256)
+    ),
+    more=st.integers(0, 100),
+    measured=st.booleans(),
+)
+def test_more_samples_are_never_expected_to_take_less(part: AveragedSamples, more: int, measured: bool):
+    by_kind = {ConstantSchedule: 3 * MS} | ({AveragedSamples: 5 * MS} if measured else {})
+    known = BatchTimes(by_size={1: 3 * MS}, by_kind=by_kind, num_steps=5)
+    larger = replace(part, num_samples=part.num_samples + more)
+    assert (known.unusual_ns(larger) or 0) >= (known.unusual_ns(part) or 0)
+
+
+def test_beside_others_a_robot_may_ask_for_what_fits_with_the_rests_that_it_makes_for_them():
+    known = BatchTimes(by_size={1: 20 * MS}, by_kind={ConstantSchedule: 20 * MS}, num_steps=5)
+    much, little = ConstantSchedule(num_steps=50), ConstantSchedule(num_steps=10)
+    batcher = Batcher(known)
+    batcher.asked(b"a", 0)
+    assert batcher.unusual_ns(b"a", much) == 200 * MS
+    batcher.asked(b"b", 0)
+    assert batcher.unusual_ns(b"a", much) == 1000 * MS
+    assert batcher.unusual_ns(b"a", little) == 40 * MS
+    assert batcher.unusual_ns(b"a", PLAIN) is None
+
+
+def test_a_robot_that_asks_without_a_pause_and_in_a_hurry_takes_no_more_than_its_share():
+    """The other one asks five times a second, with a second to spare."""
+    known, now, answered, waiting = times(b1=20), 0, 0, {}
+    batcher = Batcher(known)
+    while now < 20_000:
+        if 1 not in waiting:
+            waiting[1] = job(1, received=now, deadline=60, sampler=ClampedPrefix())
+            batcher.asked(bytes([1]), now * MS)
+        if 2 not in waiting and now >= 200 * answered:
+            waiting[2] = job(2, received=now)
+            batcher.asked(bytes([2]), now * MS)
+        urgent = sorted(waiting.values(), key=lambda j: j.expires_ns)
+        batch, _ = batcher.choose(urgent, now * MS)
+        now += 20
+        for j in batch:
+            answered += j.peer == bytes([2])
+            if j.peer == bytes([2]):
+                assert now * MS - j.received_ns <= 200 * MS  # while the other comes to owe that much
+            del waiting[j.peer[0]]
+        batcher.ended(batch, 20 * MS, now * MS)
+    assert answered >= 95
 
 
 def test_a_sampler_part_that_has_never_run_is_expected_to_take_what_its_work_says():

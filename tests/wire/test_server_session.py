@@ -35,7 +35,7 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.server_session import MAX_CLIENTS, NEW_NS, SILENCE_NS, ServerSession
+from robot_runtime.wire.server_session import LINE_NS, MAX_CLIENTS, NEW_NS, SILENCE_NS, ServerSession
 
 IMAGE = Image(t_ns=7, pixels=np.zeros((4, 6, 3), np.uint8))
 
@@ -254,6 +254,34 @@ def test_a_place_that_asks_for_nothing_goes_to_a_newcomer_and_one_that_works_doe
     assert server.knows(peers[0])
 
 
+def test_a_newcomer_that_keeps_asking_comes_before_a_crowd_that_came_after_it():
+    server = greeted(*(b"%d" % i for i in range(MAX_CLIENTS)))
+
+    def is_welcome(peer: bytes, now_ns: int) -> bool:
+        server.receive(peer, hello(peer.decode(), 99), now_ns)
+        return any(to == peer and isinstance(p.message, Welcome) for to, p in server.packets_to_send())
+
+    crowd = [b"crowd %d" % i for i in range(120)]
+    assert not any(is_welcome(peer, 1) for peer in [b"early", b"new", *crowd])
+    num_in = sum(is_welcome(peer, NEW_NS) for peer in crowd)
+    assert num_in == MAX_CLIENTS - 2  # two places are kept for those that came first
+    assert is_welcome(b"new", NEW_NS + 1)
+    server.forget(b"early")  # its connection has ended, and its place in the line with it
+    assert not is_welcome(crowd[-1], NEW_NS + 2)
+    assert is_welcome(crowd[num_in], NEW_NS + 2)
+    assert not is_welcome(b"late", NEW_NS + 3)
+
+
+def test_who_does_not_ask_again_loses_its_place_in_the_line():
+    server = greeted(*(b"%d" % i for i in range(MAX_CLIENTS)))
+    for i in range(120):
+        server.receive(b"once %d" % i, hello("once", 99), 1)
+    server.receive(b"new", hello("new", 99), 2)
+    said(server)
+    server.receive(b"new", hello("new", 99), 1 + LINE_NS)
+    assert any(isinstance(message, Welcome) for message in said(server))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -296,7 +324,7 @@ def test_images_are_not_looked_at_before_the_request_runs():
 def test_work_that_cannot_be_done_while_its_answer_is_of_use_is_refused_with_figures():
     chunk_ns = SPEC.horizon * SPEC.dt_ns
 
-    def expected_ns(part: SamplerPart) -> int | None:
+    def expected_ns(peer: bytes, part: SamplerPart) -> int | None:
         return None if part.num_steps is None else part.num_steps * 10 * MS
 
     server = ServerSession(make_welcome(), expected_ns=expected_ns)
