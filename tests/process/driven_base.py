@@ -15,6 +15,7 @@ from threading import Thread
 import numpy as np
 
 import robot_runtime as rr
+from drivers.isolated import Isolated
 
 SPEED = 0.3
 """[m/s]"""
@@ -74,8 +75,8 @@ def robot(driver: object) -> rr.Robot:
 def drive(how: str, port: int, server: str) -> None:
     """A user's program; it says "driving" once the base is at speed."""
     options = {"policy": server, "control_hz": 100.0, "use_fifo": False}
-    driven = robot(UdpBase(port))
-    if how == "run":
+    driven = robot(Isolated(UdpBase, port=port) if how == "isolated" else UdpBase(port))
+    if how in ("run", "isolated"):
         rr.run(driven, **options)
         say("run has returned")
     elif how == "handler":

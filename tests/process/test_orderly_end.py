@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import robot_runtime as rr
-from tests.process.driven_base import SPEED
+from drivers.isolated import Isolated
+from robot_runtime.core.values.command import BaseTwistCommand
+from robot_runtime.errors import DriverError, InvalidValueError
+from tests.process.driven_base import SPEED, UdpBase, robot
 from tests.process.toy import serving
 
 HERE = Path(__file__).parent
@@ -162,3 +165,50 @@ def test_a_process_forked_in_mid_run_ends_on_a_signal_and_the_run_goes_on(tmp_pa
         assert driven.program.wait(60.0) == 0
         assert f"worker {-signal.SIGTERM}" in driven.output.read()
         assert driven.last() == 0.0
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGTERM], ids=lambda n: n.name
+)
+def test_a_driver_in_a_process_of_its_own_stops_the_base_though_the_program_is_killed(
+    tmp_path, server, number
+):
+    with Driven(tmp_path, "isolated", server) as driven:
+        driven.until_it_drives()
+        sent_ns = time.monotonic_ns()
+        driven.program.send_signal(number)
+        assert driven.rest_after_s(sent_ns) < SOON_S + 0.1
+
+
+@pytest.mark.parametrize("silence_s", [None, 0.0, 60.0, float("nan"), "soon"])
+def test_a_base_that_would_drive_on_after_the_program_has_died_is_refused(silence_s):
+    with (
+        pytest.raises(DriverError, match=r"driven at a speed and has .*silence_s.*Isolated"),
+        rr.Session(robot(UdpBase(9, silence_s))),
+    ):
+        pass
+
+
+def test_an_isolated_driver_says_what_is_wrong(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import time, numpy as np, robot_runtime as rr\n"
+        "class Base:\n"
+        "    n = 0\n"
+        "    def read(self):\n"
+        "        self.n += 1\n"
+        "        if self.n > 3: raise OSError('cable pulled')\n"
+        "        return rr.BaseState(t_ns=time.monotonic_ns(), x_WB=np.zeros(3), V_WB_B=np.zeros(3))\n"
+        "    def write(self, command): pass\n"
+        "    def stop(self): pass\n"
+    )
+    with pytest.raises(InvalidValueError, match="expected silence_s above 0"):
+        Isolated("mine.py:Base", silence_s=2.0)
+    with pytest.raises(DriverError, match="no attribute 'Bass'"):
+        Isolated(f"{tmp_path}/mine.py:Bass")
+    base = Isolated(f"{tmp_path}/mine.py:Base")
+    with pytest.raises(DriverError, match="cable pulled"):
+        [base.read() for _ in iter(lambda: time.sleep(0.01), 0)]
+    base.close()
+    with pytest.raises(DriverError, match="closed"):
+        base.write(BaseTwistCommand(V_WB_B=np.zeros(3)))
