@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cache
 from types import FrameType
 
 from robot_runtime.signals import Ended, handled
@@ -52,7 +53,9 @@ class OrderlyEnd:
 
     def open(self) -> None:
         """The robot may move from here on."""
-        self._pid, self._thread = os.getpid(), threading.current_thread()
+        self._thread = threading.current_thread()
+        _watch_forks()
+        _open.append(self)
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
         atexit.register(self._at_exit)
         self.beat()
@@ -87,19 +90,22 @@ class OrderlyEnd:
     def close(self) -> None:
         """Nothing is left to end: a signal that has come goes on to the program."""
         self.at_rest()
-        atexit.unregister(self._at_exit)
+        self.forget()
         if (number := self._number) is not None:
             self._number = None
             signal.raise_signal(number)
 
+    def forget(self) -> None:
+        """Handle nothing any more; in a fork of the program, too, which drives no robot."""
+        self._opened.close()
+        atexit.unregister(self._at_exit)
+        with suppress(ValueError):
+            _open.remove(self)
+
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a fork of the program, which drives no robot
-            signal.signal(number, self._before[number])
-            signal.raise_signal(number)
-        elif self._number is not None:
+        if self._number is not None:
             raise Ended(number)
-        else:
-            self._number = number
+        self._number = number
 
     def _guard(self, reader: int) -> None:
         has_stopped = False
@@ -129,10 +135,21 @@ class OrderlyEnd:
         return True
 
     def _at_exit(self) -> None:
-        if os.getpid() != self._pid:
-            return
         if threading.current_thread() is self._thread:
             self._end()
         else:
             self._is_exiting = True
             self._rests_in_time()
+
+
+_open: list[OrderlyEnd] = []
+
+
+def _forget_all() -> None:
+    for each in tuple(_open):
+        each.forget()
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_forget_all)

@@ -47,7 +47,7 @@ from robot_runtime.robot.operator import Operator
 from robot_runtime.robot.order_desk import OrderDesk
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run_orders import RunOrders
-from robot_runtime.robot.scheduling import Pacer, real_time_thread
+from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.teleop.in_run import TeleopInRun
 from robot_runtime.wire.messages import Welcome
@@ -237,6 +237,7 @@ class Runner:
                 self.record,
                 self._log,
                 run_log=log,
+                why_late=lambda: self._late_cause.why,
             )
             self._step = ControlStep(
                 self.executor,
@@ -249,7 +250,8 @@ class Runner:
             )
             self._step.begin(now_ns)
             self._mode = self.executor.mode
-            self._pacer = Pacer(config.clock, period_ns=round(NS_PER_S / config.control_hz))
+            self._period_ns, self._late_cause = round(NS_PER_S / config.control_hz), LateCause()
+            self._pacer = Pacer(config.clock, period_ns=self._period_ns)
             self._opened = opened.pop_all()
 
     def _held_still(self, robot: Robot, state: RobotState) -> HeldStill:
@@ -270,6 +272,7 @@ class Runner:
         if is_over and self.executor.mode is Mode.STOP and self.executor.is_at_rest:
             return None
         beat = self._pacer.wait()
+        self._late_cause.note(beat.lateness_ns, period_ns=self._period_ns)
         now_ns = beat.now_ns
         if self._end_ns is None and self._config.duration_s is not None and self.executor.is_armed:
             self._end_ns = now_ns + round(self._config.duration_s * NS_PER_S)
