@@ -3,9 +3,10 @@
     bridge = RosBridge("ws://robot:9090")
     Robot(base=RosBase(bridge), cameras={"chest": RosCamera(bridge, "/chest/compressed")}, limits=limits)
 
-What stops it. `stop` publishes a zero twist, or the joints' measured places, at once. A base that has been
-told nothing for `silence_s` is sent a zero twist by a thread of its own. A machine that dies, or a network in
-two, sends nothing more: the base's own controller has to stop it (`cmd_vel` timeout). No safety function.
+What stops it. `stop` publishes a zero twist, or the joints' measured places, at once. A base, or joints
+driven by velocity, that get no command for `silence_s` are sent zeros by a process of its own, which outlives
+this one if it is killed or suspended. A machine that dies, or a network in two, sends nothing more: the
+base's own controller has to stop it (`cmd_vel` timeout). No safety function.
 """
 
 import base64
@@ -99,20 +100,19 @@ class RosBase:
             raise InvalidValueError(
                 f"a base is told a geometry_msgs/Twist or geometry_msgs/TwistStamped, got {command_type!r}"
             )
-        if not 0.0 < silence_s <= MOST_S:
-            raise InvalidValueError(f"silence_s is above 0 and up to {MOST_S:g} s, got {silence_s!r:.60}")
+        _check_silence(silence_s)
         _check_latency(state_latency_s)
         self._bridge, self._topic, self._frame = bridge, command_topic, frame_id
         self.address = f"{command_topic} at {bridge.url}"
         self._is_stamped = command_type.endswith("Stamped")
         self._clock: Clock = clock or MonotonicClock()
-        self._latency_ns, self._silence_ns = round(state_latency_s * NS_PER_S), round(silence_s * NS_PER_S)
+        self._latency_ns, self.silence_s = round(state_latency_s * NS_PER_S), silence_s
         self._ros_time = RosTime()
-        self._told_ns: int | None = None
         self._newest: _Newest[BaseState] = _Newest(bridge, odometry_topic, "nav_msgs/Odometry")
         bridge.advertise(command_topic, command_type)
         bridge.subscribe(odometry_topic, "nav_msgs/Odometry", self._take)
-        bridge.watch(self._look, self.stop)
+        bridge.at_the_end(self.stop)
+        self._guard = bridge.guard(command_topic, command_type, silence_s)
 
     def read(self) -> BaseState:
         return self._newest.get()
@@ -121,20 +121,18 @@ class RosBase:
         if not isinstance(command, BaseTwistCommand):
             raise DriverError(f"a ROS base is told twists, got {type(command).__name__}")
         _check(self._bridge, command.V_WB_B)
-        self._told_ns = self._clock.now_ns()
         self._publish(command.V_WB_B)
+        self._guard(self._message(np.zeros(3)))
         return command
 
     def stop(self) -> None:
-        self._told_ns = None
         self._publish(np.zeros(3))
-
-    def _look(self) -> None:
-        told_ns = self._told_ns
-        if told_ns is not None and self._clock.now_ns() - told_ns >= self._silence_ns:
-            self.stop()
+        self._guard(None)
 
     def _publish(self, twist: np.ndarray) -> None:
+        self._bridge.publish(self._topic, self._message(twist))
+
+    def _message(self, twist: np.ndarray) -> Message:
         vx, vy, wz = twist.tolist()
         message: Message = {
             "linear": {"x": vx, "y": vy, "z": 0.0},
@@ -143,7 +141,7 @@ class RosBase:
         if self._is_stamped:
             stamp = self._bridge.stamp(self._ros_time.stamp_ns(self._clock.now_ns()))
             message = {"header": {"stamp": stamp, "frame_id": self._frame}, "twist": message}
-        self._bridge.publish(self._topic, message)
+        return message
 
     def _take(self, message: Message, arrival_ns: int) -> None:
         pose, twist = message["pose"]["pose"], message["twist"]["twist"]
@@ -180,11 +178,13 @@ class RosJoints:
         command_type: str = "trajectory_msgs/JointTrajectory",
         state_topic: str = "/joint_states",
         lead_s: float = 0.1,
+        silence_s: float = 0.25,
         state_latency_s: float = 0.0,
     ) -> None:
         """
         joints: their names in ROS, in the order that policies see.
         lead_s: how long a trajectory takes to a setpoint [s].
+        silence_s: joints driven by velocity are stopped after so long without a command [s].
         state_latency_s: from a measurement to its stamp [s].
         """
         if command_type not in ("trajectory_msgs/JointTrajectory", "std_msgs/Float64MultiArray"):
@@ -196,7 +196,9 @@ class RosJoints:
             raise InvalidValueError(f"joints have a name each, got {list(joints)}")
         if not 0.0 <= lead_s <= MOST_S:
             raise InvalidValueError(f"lead_s is from 0 to {MOST_S:g} s, got {lead_s!r:.60}")
+        _check_silence(silence_s)
         _check_latency(state_latency_s)
+        self.silence_s = silence_s
         self._bridge, self._joints, self._topic = bridge, tuple(joints), command_topic
         self.address = f"{command_topic} at {bridge.url}"
         self._is_trajectory = command_type.endswith("Trajectory")
@@ -211,7 +213,8 @@ class RosJoints:
         )
         bridge.advertise(command_topic, command_type)
         bridge.subscribe(state_topic, "sensor_msgs/JointState", self._take)
-        bridge.watch(lambda: None, self.stop)
+        bridge.at_the_end(self.stop)
+        self._guard = bridge.guard(command_topic, command_type, silence_s)
 
     @property
     def num_joints(self) -> int:
@@ -226,10 +229,12 @@ class RosJoints:
                 _check(self._bridge, q)
                 self._is_by_velocity = False
                 self._publish(positions=q)
+                self._guard(None)
             case JointVelocityCommand(dq=dq):
                 _check(self._bridge, dq)
                 self._is_by_velocity = True
                 self._publish(velocities=dq)
+                self._guard(self._message(velocities=np.zeros(self.num_joints)))
             case _:
                 raise DriverError(
                     f"joints in ROS are told positions or velocities, got {type(command).__name__}"
@@ -240,21 +245,20 @@ class RosJoints:
         measured = self._newest.peek()
         if self._is_by_velocity:
             self._publish(velocities=np.zeros(self.num_joints))
+            self._guard(None)
         elif measured is not None and np.isfinite(measured.q).all():
             self._publish(positions=measured.q)
 
     def _publish(self, **numbers: np.ndarray) -> None:
+        self._bridge.publish(self._topic, self._message(**numbers))
+
+    def _message(self, **numbers: np.ndarray) -> Message:
         ((name, values),) = numbers.items()
         if not self._is_trajectory:
-            self._bridge.publish(
-                self._topic, {"layout": {"dim": [], "data_offset": 0}, "data": values.tolist()}
-            )
-            return
+            return {"layout": {"dim": [], "data_offset": 0}, "data": values.tolist()}
         point = {name: values.tolist(), "time_from_start": self._lead}
         header = {"stamp": self._bridge.stamp(0), "frame_id": ""}  # 0: at once
-        self._bridge.publish(
-            self._topic, {"header": header, "joint_names": list(self._joints), "points": [point]}
-        )
+        return {"header": header, "joint_names": list(self._joints), "points": [point]}
 
     def _take(self, message: Message, arrival_ns: int) -> None:
         names = list(message["name"])
@@ -368,6 +372,11 @@ def _check(bridge: RosBridge, numbers: np.ndarray) -> None:
     bridge.check_open()
     if not np.isfinite(numbers).all():
         raise DriverError(f"a part at {bridge.url} is told finite numbers, got {numbers}")
+
+
+def _check_silence(silence_s: float) -> None:
+    if not 0.0 < silence_s <= MOST_S:
+        raise InvalidValueError(f"silence_s is above 0 and up to {MOST_S:g} s, got {silence_s!r:.60}")
 
 
 def _check_latency(latency_s: float) -> None:

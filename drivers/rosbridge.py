@@ -2,10 +2,11 @@
 
     robot's machine                               this machine
     ROS topics ── rosbridge_server ══ JSON ══► reader thread ─► newest message of each topic
-    ROS topics ◄─ rosbridge_server ◄═ JSON ══ sender thread ◄─ newest message of each topic, and watchdogs
+    ROS topics ◄─ rosbridge_server ◄═ JSON ══ sender thread ◄─ newest message of each topic
 
 Nobody waits for the network: what is published replaces what has not gone out yet. A connection that ends or
-goes silent is made anew, with everything that was announced. Parts of a robot: `drivers.ros`.
+goes silent is made anew, with everything that was announced. Parts of a robot: `drivers.ros`. What is driven
+at a speed has a guard, a process that outlives this one: `drivers.rosbridge_guard`.
 
 Source: ROSBRIDGE_PROTOCOL.md of rosbridge_suite, "v2.0 Protocol Specification".
 """
@@ -19,6 +20,10 @@ from collections.abc import Callable
 from threading import Condition, Event, Thread
 from typing import Any
 
+import msgspec
+
+from drivers.child import Child
+from drivers.rosbridge_guard import AllSpoken, GuardConfig, GuardReport, Spoken
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import DriverError, InvalidValueError
 
@@ -32,7 +37,6 @@ _MAX_BYTES = 64 << 20
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Before the connection is tried again, the last for good."""
 _LOOK_S = 0.02
-"""How often watchdogs look."""
 
 
 class RosTime:
@@ -76,7 +80,8 @@ class RosBridge:
         self.url, self.ros = url, ros
         self._takers: dict[str, tuple[str, list[Take]]] = {}
         self._advertised: dict[str, str] = {}
-        self._watchdogs: list[Callable[[], None]] = []
+        self._guard: Child[AllSpoken, GuardReport] | None = None
+        self._spoken: dict[str, Spoken] = {}
         self._farewells: list[Callable[[], None]] = []
         self._unsent: dict[str, str] = {}
         self._changed = Condition()
@@ -142,11 +147,34 @@ class RosBridge:
             self._unsent[topic] = text
             self._changed.notify_all()
 
-    def watch(self, look: Callable[[], None], farewell: Callable[[], None]) -> None:
-        """Call `look` every 20 ms from the sender's thread, and `farewell` at the end."""
+    def at_the_end(self, farewell: Callable[[], None]) -> None:
+        """Call `farewell` before the connection is closed."""
         with self._changed:
-            self._watchdogs.append(look)
             self._farewells.append(farewell)
+
+    def guard(self, topic: str, message_type: str, silence_s: float) -> Callable[[Message | None], None]:
+        """Have a process that outlives this one publish a topic's last message, if after one command no other
+        follows for `silence_s`, or this process ends or dies.
+
+        Returns what takes that last message with each command; None: nothing has to be published.
+        DriverError: the process does not start.
+        """
+        if self._guard is None:
+            what = f"the guard of {self.url}"
+            config = GuardConfig(url=self.url)
+            self._guard = Child("drivers.rosbridge_guard", config, AllSpoken, GuardReport, what=what)
+        spoken = Spoken(self.type_name(message_type), silence_s, number=0, last="")
+
+        def put(last: Message | None) -> None:
+            before = self._spoken.get(topic, spoken)
+            text = "" if last is None else json.dumps(last)
+            with self._changed:
+                self._spoken[topic] = msgspec.structs.replace(before, number=before.number + 1, last=text)
+                if self._guard is not None:
+                    self._guard.orders.put(AllSpoken(self._spoken))
+
+        put(None)
+        return put
 
     def flush(self, timeout_s: float = 0.25) -> bool:
         """Wait until everything published has gone out; False if it has not, or nobody is there."""
@@ -165,6 +193,10 @@ class RosBridge:
             except Exception as error:  # one that fails keeps no other part from its last word
                 logger.warning("%s: %s: %s", self.url, type(error).__name__, error)
         self.flush()
+        with self._changed:
+            guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.close()
         self._is_closing.set()
         with self._changed:
             self._changed.notify_all()
@@ -246,10 +278,6 @@ class RosBridge:
         while not self._is_closing.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._unsent) or self._is_closing.is_set(), _LOOK_S)
-                watchdogs = list(self._watchdogs)
-            for look in watchdogs:
-                look()
-            with self._changed:
                 going, connection = dict(self._unsent), self._connection
             if connection is None:
                 self._is_closing.wait(_LOOK_S)

@@ -16,6 +16,7 @@ TWISTS = rr.ActionSpec(fields=(rr.BaseTwist(),), horizon=16, dt_ns=50_000_000)
 class MyBase:
     """Drives as it is told; yours reads its odometry, and stops by itself when commands stop coming."""
 
+    silence_s = 0.25  # after so long without a command [s]
     x, twist, t_ns = np.zeros(3), np.zeros(3), time.monotonic_ns()
 
     def read(self):

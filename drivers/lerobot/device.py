@@ -32,6 +32,7 @@ class DeviceChild:
 
     def __init__(self, module: str, config: DeviceConfig, *, what: str) -> None:
         """InvalidValueError: a number makes no sense. DriverError: it cannot be set up."""
+        self.silence_s = config.silence_s
         for name in ("rate_hz", "silence_s", "state_timeout_s"):
             value = getattr(config, name)
             if not 0.0 < value < 1e4:
@@ -167,6 +168,7 @@ class _Part:
     """One part of a device."""
 
     def __init__(self, device: DeviceChild, name: str) -> None:
+        self.silence_s = device.silence_s
         self._device, self._name = device, name
         self.address = device.address
 

@@ -4,11 +4,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from robot_runtime.core.orders import Arm, BeginEpisode, EndEpisode, Keep, Order, Outcome, Reset, Stop
 from robot_runtime.core.robot import Switch
-from robot_runtime.errors import DriverError
+from robot_runtime.errors import DriverError, InvalidValueError
 
 KEYS: dict[bytes, Order] = {
     b"n": BeginEpisode(),
@@ -98,4 +98,5 @@ class OrderKeys(AbstractContextManager["OrderKeys"]):
                 self._is_begun = True
             case EndEpisode():
                 self._is_begun = False
-        self._post(order, by)
+        with suppress(InvalidValueError):  # hundreds wait already; the run's log has those
+            self._post(order, by)

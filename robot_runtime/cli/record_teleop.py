@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from robot_runtime.cli.aside import Aside
 from robot_runtime.cli.record_export import Exporter
 from robot_runtime.cli.record_keys import OrderKeys
-from robot_runtime.cli.signals import Ended
 from robot_runtime.cli.teleop_option import arming_options, teleop_options
 from robot_runtime.core.arming import ArmingRules
 from robot_runtime.core.orders import BeginEpisode, EndEpisode, EpisodeMark, Order, Outcome
 from robot_runtime.core.teleop import Lead, LeadableParts, LedRun, Teleoperator
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.config import LogConfig
+from robot_runtime.signals import Ended
 
 if TYPE_CHECKING:
     from robot_runtime.robot.run import Session
@@ -130,16 +130,16 @@ class _Desk:
         with session, self._page(session):
             world.reset(seed, t_start_ns=clock.now_ns())
             scorer, is_judged = task.make_scorer(world), False
+            self.signals.take_signals()
             ticks = iter(session)  # tells the keys, or refuses that there are none
             self._begin(session, begins_itself=what.policy is not None)
             while (tick := next(ticks, None)) is not None:
-                self.signals.on_tick()
                 scorer.on_tick(tick.now_ns, world, tick.command, None)
                 if scorer.is_done and self._is_open and not is_judged:
                     is_judged = True
                     outcome = Outcome.SUCCESS if scorer.score().success else Outcome.FAILURE
                     session.post(EndEpisode(outcome), "the task's own judge")
-                if self._look(session, keys) or self.signals.signals:
+                if self._look(session, keys):
                     session.stop()
         self._export(session)
         return bool(session.record.episodes)
@@ -159,12 +159,12 @@ class _Desk:
         with self._keys(options) as keys:
             session = Session(opened.robot, task=self.what.task, **(options | arming))
             with session, self._page(session):
+                self.signals.take_signals()
                 ticks = iter(session)  # tells the keys, or refuses that there are none
                 self._begin(session, begins_itself=False)
                 while next(ticks, None) is not None:
-                    self.signals.on_tick()
                     self._look(session, keys)
-                    if self.num_kept >= self.what.episodes or self.signals.signals or self.exporter.fault:
+                    if self.num_kept >= self.what.episodes or self.exporter.fault:
                         session.stop()
 
     def _opened(self, held: ExitStack, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,9 +73,9 @@ def on_robot(log: "RunLog", episode: int, *, robot: str, settings: tuple[str, ..
     from robot_runtime.cli.aside import Aside
     from robot_runtime.cli.robot_file import open_robot
     from robot_runtime.cli.run import Orders, Run, refuse_fault
-    from robot_runtime.cli.signals import Ended
     from robot_runtime.log.played import PlayedPolicy, RecordedWay
     from robot_runtime.robot.run import Session
+    from robot_runtime.signals import Ended
 
     way = RecordedWay.of(log, episode)
     run = Run(robot=robot, set=settings, yes=yes, method=METHOD, duration_s=way.duration_s + LINGER_S)
@@ -93,13 +93,11 @@ def on_robot(log: "RunLog", episode: int, *, robot: str, settings: tuple[str, ..
         options = {**opened.options, **run.options(log.info.task, aside), "arm": arm, "policy": address}
         with Session(opened.robot, task=log.info.task, **options) as session:
             sessions.append(session)
+            orders.take_signals()
             for tick in session:
-                orders.on_tick()
                 began_ns = policy.began_ns if began_ns is None else began_ns
                 if began_ns is not None:
                     off = max(off, _off(way, (tick.now_ns - began_ns) / 1e9, tick.command.parts))
-                if orders.signals:
-                    session.stop()
     if orders.signals:
         raise Ended(orders.signals[0])
     refuse_fault(session.record)

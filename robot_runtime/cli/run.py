@@ -1,6 +1,5 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
@@ -30,7 +29,7 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.order_file import check_source, read_orders
-from robot_runtime.cli.signals import Ended, own_handler
+from robot_runtime.cli.signals import own_handler
 from robot_runtime.cli.teleop_option import arming_options, teleop_options
 from robot_runtime.core.method.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method.table import Method
@@ -39,12 +38,13 @@ from robot_runtime.errors import InvalidValueError, RobotStoppedError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.log.config import DEFAULT_FOLDER, LogConfig, Nothing, keep_of
 from robot_runtime.results import keep_text, result_json
+from robot_runtime.robot.orderly_end import SIGNALS
+from robot_runtime.signals import Ended
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from robot_runtime.cli.robot_file import OpenRobot
     from robot_runtime.core.robot import Switch
-    from robot_runtime.core.tick import Tick
     from robot_runtime.evaluation.result import Episode
     from robot_runtime.robot.run import Session
     from robot_runtime.robot.telemetry import RunRecord
@@ -136,7 +136,7 @@ class Run:
         if self.page is not None:
             need("viser")
         with Aside() as aside, Orders() as orders, ExitStack() as held:
-            attend = partial(self._attend, aside=aside, held=held)
+            attend = partial(self._attend, orders=orders, aside=aside, held=held)
             if self.robot is not None:
                 record, episode = self._own(orders, aside, attend), None
             else:
@@ -175,12 +175,10 @@ class Run:
             with Session(opened.robot, task=self.task or "", **options) as session:
                 attend(session)
                 for _ in session:
-                    orders.on_tick()
-                    if orders.signals:
-                        session.stop()
+                    pass
         return session.record
 
-    def _attend(self, session: "Session", *, aside: Aside, held: ExitStack) -> None:
+    def _attend(self, session: "Session", *, orders: "Orders", aside: Aside, held: ExitStack) -> None:
         """Orders from where --orders says, and the page, as long as the run lasts."""
         if self.page is not None:
             from robot_runtime.cli.live_page import open_page
@@ -188,6 +186,7 @@ class Run:
             held.enter_context(open_page(session, self.page, say=aside.say))
         if self.orders is not None:
             read_orders(self.orders, session.post, say=aside.say)
+        orders.take_signals()
 
     def arm_switch(self, opened: "OpenRobot") -> "Switch | None":
         """What arms the robot: as its file says, else a key; None with --yes."""
@@ -213,7 +212,7 @@ class Run:
         from robot_runtime.robot.joint_move import go_home
         from robot_runtime.robot.watched_switch import await_operator, is_held
 
-        orders.on_tick()
+        orders.take_signals()
         hold = opened.options.get("hold_to_run")
         who = ", ".join(places)
         await_operator(
@@ -243,9 +242,7 @@ class Run:
             episode = run_real_time(
                 task,
                 picture_size=self.picture_size,
-                on_tick=orders.on_tick,
                 on_session=attend,
-                should_stop=lambda: bool(orders.signals),
                 **self.options(task, aside),
                 **teleop_options(self.teleop, held, {}),
             )
@@ -289,19 +286,19 @@ class Run:
 
 
 class Orders(ExitStack):
-    """Ctrl-C, Ctrl-Z, SIGTERM and a terminal that is closed, once the robot moves: the first is an order to
-    come to rest. A process that Ctrl-Z stopped would leave its robot without anybody."""
+    """Ctrl-C, Ctrl-Z, SIGTERM and a terminal that is closed, once the robot moves: the command goes on to its
+    report. A session brings the robot to rest by itself, and passes the signal on when it ends."""
 
     def __init__(self) -> None:
         super().__init__()
         self.signals: list[int] = []
         self._is_moving = False
 
-    def on_tick(self, tick: "Tick | None" = None) -> None:
-        """The robot moves: from here on signals are orders."""
+    def take_signals(self) -> None:
+        """The robot is about to move: from here on signals are orders."""
         if not self._is_moving:
             self._is_moving = True
-            self.enter_context(own_handler(self._take, also=(signal.SIGHUP, signal.SIGTSTP)))
+            self.enter_context(own_handler(self._take, also=SIGNALS))
 
     def close(self) -> None:
         """It stands: signals do what they did before."""

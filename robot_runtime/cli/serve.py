@@ -42,7 +42,7 @@ from robot_runtime.cli.options import (
     Within,
 )
 from robot_runtime.cli.serve_gateways import check_gateways, gateways
-from robot_runtime.cli.signals import Ended, exit_code, own_handler
+from robot_runtime.cli.signals import exit_code, own_handler
 from robot_runtime.cli.user_code import forget
 from robot_runtime.core.policy import Policy
 from robot_runtime.core.values.action import ActionSpec, JointPosition
@@ -59,6 +59,7 @@ from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.warming import OPEN_NS
+from robot_runtime.signals import Ended
 from robot_runtime.transport.address import DEFAULT_ADDRESS, host_and_port
 
 if TYPE_CHECKING:

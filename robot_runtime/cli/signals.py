@@ -19,6 +19,8 @@ from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
+from robot_runtime.signals import Ended, handled
+
 GRACE_S = 1.5
 """For clean-up."""
 SAY_S = 0.1
@@ -28,14 +30,6 @@ START_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OTHERS = (signal.SIGHUP, signal.SIGTSTP)
 """Which a command may take for orders to end, too."""
-
-
-class Ended(KeyboardInterrupt):
-    """SIGINT or SIGTERM has come."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 def exit_code(number: int) -> int:
@@ -115,7 +109,7 @@ class Ending:
 def own_handler(handle: Callable[[int], None], *, also: Sequence[int] = ()) -> Iterator[None]:
     """Both signals call `handle`, for a command that has an order to end in; no time is set meanwhile.
 
-    also: others that do, unless whoever started the command had them ignored, as `nohup` does.
+    also: others that do, unless they are ignored, as under `nohup`.
     What is left to do after the block has GRACE_S if a signal has come in it.
     """
     taken: list[int] = []
@@ -124,17 +118,14 @@ def own_handler(handle: Callable[[int], None], *, also: Sequence[int] = ()) -> I
         taken.append(number)
         handle(number)
 
-    others = [number for number in also if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, take) for number in (*_SIGNALS, *others)}
-    watched = signal.set_wakeup_fd(-1)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(watched, warn_on_full_buffer=False)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if taken and watched >= 0:
-            os.write(watched, bytes(taken[:1]))
+    with handled((*_SIGNALS, *also), take):
+        watched = signal.set_wakeup_fd(-1)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(watched, warn_on_full_buffer=False)
+    if taken and watched >= 0:
+        os.write(watched, bytes(taken[:1]))
 
 
 def _say(descriptor: int, words: bytes) -> None:

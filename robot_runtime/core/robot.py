@@ -59,7 +59,11 @@ class Gripper(Protocol):
 
 @runtime_checkable
 class MobileBase(Protocol):
-    """A base that follows twist or pose setpoints and stops by itself when they stop coming."""
+    """A base that follows twist or pose setpoints.
+
+    One that is driven at a speed has `silence_s`: it stops by itself after so long without a command [s],
+    even if the process that drives it has died. So have joints that are driven by velocity.
+    """
 
     def read(self) -> BaseState: ...
 

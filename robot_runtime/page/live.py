@@ -1,7 +1,8 @@
 """A page of a run that is going on: `LiveSource` hears its messages, draws its scene, and posts its orders.
 
 control process   log.publish.Publisher   messages ─►    Subscription   this process
-                  OrderDoor               ◄─ token, order PUSH
+                  OrderDoor               ◄─ token, order PUSH       at most `ORDERS_PER_S`
+                                          ◄─ token        PUSH       Stop: the latest, whatever else waits
 """
 
 import json
@@ -13,16 +14,20 @@ from contextlib import AbstractContextManager
 import msgspec
 import zmq
 
-from robot_runtime.core.orders import Order
+from robot_runtime.core.orders import Order, Stop
 from robot_runtime.log.publish import Subscription
 from robot_runtime.log.records import RawMessage
 from robot_runtime.page.hands import Hands
+from robot_runtime.page.order_door import stop_address
 from robot_runtime.page.scene import Scene, behind_the_rest
 from robot_runtime.page.source import Picture, Player
 from robot_runtime.page.state import TOPICS, PageState
 from robot_runtime.page.view import view_of
+from robot_runtime.wire.admission import RateLimit
 
 DRAWS_S = 1 / 20
+ORDERS_PER_S = 20
+"""More of them, from all browsers together, are refused; a `Stop` never is."""
 _LOOK_S = 0.02
 
 
@@ -37,10 +42,13 @@ class LiveSource(AbstractContextManager["LiveSource"]):
         self._token = token.encode()
         self._news = Subscription(stream, *TOPICS)
         self._context = zmq.Context()
-        self._orders = self._context.socket(zmq.PUSH)
-        self._orders.setsockopt(zmq.LINGER, 0)
-        self._orders.setsockopt(zmq.IMMEDIATE, 1)  # to nobody, rather than to a run that comes later
-        self._orders.connect(orders)
+        self._orders, self._stops = self._context.socket(zmq.PUSH), self._context.socket(zmq.PUSH)
+        self._stops.setsockopt(zmq.CONFLATE, 1)
+        for socket, at in ((self._orders, orders), (self._stops, stop_address(orders))):
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.IMMEDIATE, 1)  # to nobody, rather than to a run that comes later
+            socket.connect(at)
+        self._rate = RateLimit(per_s=ORDERS_PER_S, burst=ORDERS_PER_S)
         self._heard_s: float | None = None
         self._view, self._pictures = json.dumps(view_of(self.state, quiet_s=None)), dict[str, Picture]()
         self._lock = threading.Lock()
@@ -70,7 +78,13 @@ class LiveSource(AbstractContextManager["LiveSource"]):
 
     def order(self, order: Order) -> None:
         try:
-            self._orders.send_multipart((self._token, msgspec.json.encode(order)), flags=zmq.NOBLOCK)
+            if isinstance(order, Stop):
+                self._stops.send(self._token, flags=zmq.NOBLOCK)
+            elif self._rate.take(time.monotonic_ns()):
+                self._orders.send_multipart((self._token, msgspec.json.encode(order)), flags=zmq.NOBLOCK)
+            else:
+                why = f"more than {ORDERS_PER_S} orders a second from this page"
+                self.refuse(type(order).__name__, why)
         except zmq.Again:
             self.refuse(type(order).__name__, "the run is gone, or does not take orders any more")
 

@@ -1,6 +1,7 @@
 """The run's side of a page's buttons: `OrderDoor` hears orders from another process, and posts them.
 
-page ─► PUSH ─ipc─► PULL, a thread of its own ─► Session.post        whoever has no token is not heard
+page ─┬► PUSH ─ipc─► PULL ───────────────┬► a thread of its own ─► Session.post
+      └► PUSH ─ipc─► PULL, the latest ───┘  looks at `Stop` first       whoever has no token is not heard
 """
 
 import secrets
@@ -12,12 +13,17 @@ from contextlib import AbstractContextManager
 import msgspec
 import zmq
 
-from robot_runtime.core.orders import Order
+from robot_runtime.core.orders import Order, Stop
 from robot_runtime.errors import InvalidValueError
 
 _LOOK_MS = 100
 _TELLS_S = 0.2
 """How often at most it is told that an order was refused [s]: a flood of them fills no log."""
+
+
+def stop_address(address: str) -> str:
+    """Where `Stop` goes; the other orders go to `address`."""
+    return f"{address}-stop"
 
 
 class OrderDoor(AbstractContextManager["OrderDoor"]):
@@ -40,10 +46,12 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
             it is, and why: a few a second, however many come.
         look: called ten times a second, in this thread.
         """
-        self._socket = context.socket(zmq.PULL)
+        self._socket, self._stops = context.socket(zmq.PULL), context.socket(zmq.PULL)
         self._socket.setsockopt(zmq.RCVHWM, 100)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
-        self._socket.bind(address)
+        self._stops.setsockopt(zmq.CONFLATE, 1)
+        for socket, at in ((self._socket, address), (self._stops, stop_address(address))):
+            socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
+            socket.bind(at)
         self._token, self._post, self._by, self._look = token.encode(), post, by, look
         self._refused, self._told_s = refused, 0.0
         self._decoder = msgspec.json.Decoder(Order)
@@ -58,12 +66,22 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
         self._is_over = True
         self._thread.join(timeout=2.0)
         self._socket.close(linger=0)
+        self._stops.close(linger=0)
 
     def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._stops, zmq.POLLIN)
+        poller.register(self._socket, zmq.POLLIN)
+        looked_s = 0.0
         while not self._is_over:
-            if self._socket.poll(_LOOK_MS):
+            come = dict(poller.poll(_LOOK_MS))
+            if self._stops in come and secrets.compare_digest(self._stops.recv(), self._token):
+                self._try(Stop())
+            elif self._socket in come:
                 self._hear(self._socket.recv_multipart())
-            self._look()
+            if (now_s := time.monotonic()) >= looked_s + _LOOK_MS / 1e3:
+                looked_s = now_s
+                self._look()
 
     def _hear(self, message: list[bytes]) -> None:
         """One order; what is none, or comes without the token, is left."""
@@ -73,6 +91,9 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
             order = self._decoder.decode(message[1])
         except (msgspec.DecodeError, InvalidValueError):
             return
+        self._try(order)
+
+    def _try(self, order: Order) -> None:
         try:
             self._post(order, self._by)
         except InvalidValueError as error:

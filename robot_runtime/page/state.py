@@ -93,6 +93,7 @@ class PageState:
         self.plan: Plan | None = None
         self.lines: deque[Shown] = deque(maxlen=MAX_LINES)
         self.orders: deque[Shown] = deque(maxlen=MAX_ORDERS)
+        self.num_stops = 0
         self.pictures: dict[str, tuple[float, bytes]] = {}
         """Of each camera the newest: when it was taken [s], JPEG."""
         self.late_ms: deque[tuple[float, float]] = deque()
@@ -198,6 +199,7 @@ class PageState:
             after_s=said["waited_ms"] / 1e3,
         )
         self.orders.append(shown)
+        self.num_stops += told.get("order") == "Stop" and not refused
         if told.get("order") == "SetTask" and not refused:
             self.task = told["task"]
 

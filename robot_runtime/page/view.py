@@ -64,6 +64,7 @@ def view_of(
             }
             for each in list(state.orders)[-3:]
         ],
+        "num_stops": state.num_stops,
         "player": player,
     }
 

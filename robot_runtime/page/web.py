@@ -208,11 +208,12 @@ class PageServer:
                 told = _HEARD.decode(message)
             except (msgspec.DecodeError, InvalidValueError) as error:
                 self._source.refuse("what was typed", str(error))
-                continue
-            if isinstance(told, Player):
-                self._source.play(told)
             else:
-                self._source.order(told)
+                if isinstance(told, Player):
+                    self._source.play(told)
+                else:
+                    self._source.order(told)
+            await asyncio.sleep(0)  # a browser that sends many keeps no other waiting
 
     async def _pass_on(self, browser: ServerConnection) -> None:
         """Both ways between a browser and viser."""

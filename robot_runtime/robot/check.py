@@ -22,13 +22,15 @@ from robot_runtime.core.values.fields import (
     Numbers,
     WorldEndEffectorPose,
 )
-from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.state import BASE, RobotState
 from robot_runtime.errors import DriverError
 from robot_runtime.robot.robot import Robot, part_fault, sensor_fault
 
 BY_HAND = "move it into its range by hand, or give it the limits that it has"
 OUTSIDE = 0.05
 """How far beyond its limits a joint may stand at the start [rad]."""
+MAX_SILENCE_S = 1.0
+"""After so long without a command a part driven at a speed has stopped by itself, at most [s]."""
 STRANGE_NS = NS_PER_S
 """A stamp that is this far from the clock is of another clock [ns]."""
 _STOP = "makes the device safe, and may be called twice"
@@ -69,7 +71,12 @@ def check_robot(robot: object, clock: Clock) -> RobotState:
     """
     if not isinstance(robot, Robot):
         raise DriverError(f"expected a robot_runtime.Robot, got a {type(robot).__name__}")
-    wrong = [*_wrong_parts(robot), *_wrong_limits(robot), *_wrong_actions(robot)]
+    wrong = [
+        *_wrong_parts(robot),
+        *_wrong_limits(robot),
+        *_wrong_actions(robot),
+        *_wrong_timeouts(robot),
+    ]
     if not wrong:
         wrong = list(_wrong_reads(robot, clock))
     if wrong:
@@ -194,6 +201,29 @@ def _wrong_actions(robot: Robot) -> Iterator[str]:
             yield f"actions have {what} for {f.part}, which takes {names}{hint}"
         elif isinstance(f, JointPosition | JointVelocity) and f.dim != getattr(part, "num_joints", f.dim):
             yield f"actions have {f.dim} joints for {f.part}, it has {part.num_joints}"  # type: ignore[union-attr]
+
+
+def _wrong_timeouts(robot: Robot) -> Iterator[str]:
+    """Of parts driven at a speed: they would go on with it after this process has died."""
+    declared = {f.part: f for f in robot.actions}
+    for name, part in robot.parts.items():
+        match declared.get(name):
+            case None if robot.kind(name) == BASE:
+                pass
+            case BaseTwist() | JointVelocity(is_integrated=False):
+                pass
+            case _:
+                continue
+        silence_s = getattr(part, "silence_s", None)
+        if isinstance(silence_s, int | float) and 0.0 < silence_s <= MAX_SILENCE_S:
+            continue
+        has = "has no silence_s" if silence_s is None else f"has silence_s = {silence_s!r:.50}"
+        yield (
+            f"{name} ({type(part).__name__}) is driven at a speed and {has}, expected the time after which "
+            f"it stops by itself when commands end, up to {MAX_SILENCE_S:g} s: set silence_s if its "
+            "controller has such a timeout, else run its driver in a process that outlives this one, "
+            f"drivers.isolated.Isolated({type(part).__name__}, ...)"
+        )
 
 
 _TAKES: Mapping[str, tuple[type, ...]] = {

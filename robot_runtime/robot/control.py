@@ -19,6 +19,7 @@ from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.log.entries import Sent
 from robot_runtime.log.writer import RunLogWriter
 from robot_runtime.robot.telemetry import RunRecord
+from robot_runtime.signals import Ended
 
 
 class Body(Protocol):
@@ -137,6 +138,8 @@ class ControlStep:
             return
         try:
             part(state, now_ns)
+        except Ended:  # a second signal, which does not wait
+            raise
         except BaseException as error:  # Ctrl-C and exit() too: the robot moves
             if not self._keeps_errors:
                 raise

@@ -10,6 +10,7 @@ from msgspec import structs
 from robot_runtime.core.camera_watch import CameraFault
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.plan.answers import PartOutcome
+from robot_runtime.core.plan.counts import STALLED
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Image, Observation, RobotState
@@ -43,10 +44,12 @@ class ServerLink:
         log: Logbook,
         *,
         run_log: RunLogWriter | None = None,
+        why_late: Callable[[], str] = lambda: "",
     ) -> None:
         """
         observe: adds task text and scene quantities to a state; pictures are added here.
         run_log: is told when rows arrived.
+        why_late: why ticks come late, in words; empty: not known.
         """
         self.executor, self.record = executor, record
         self.fault = ""
@@ -54,6 +57,7 @@ class ServerLink:
         self.arrival_to_executor_ns = Distribution()
         self._client, self._welcome, self._cameras = client, welcome, cameras
         self._observe, self._log, self._run_log = observe, log, run_log
+        self._why_late = why_late
         self._blind: dict[str, CameraFault] = {}
         self._images: dict[str, Image] | None = None
         self._request: ChunkRequest | None = None
@@ -98,7 +102,8 @@ class ServerLink:
     def say_what_was_otherwise(self) -> None:
         """What did not go as the method says, the first time and every tenfold of it."""
         for sentence, count in self.executor.counts.fallbacks().items():
-            self._log.notices.counted(sentence, count, sentence)
+            why = self._why_late() if sentence == STALLED else ""
+            self._log.notices.counted(sentence, count, f"{sentence}: {why}" if why else sentence)
 
     def _newest_images(self, now_ns: int) -> dict[str, Image] | None:
         """The newest picture of every camera; None, and a line in the log, while one of them gives none."""

@@ -29,6 +29,7 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.lease import Lease
 from robot_runtime.robot.no_policy import NoPolicy, method_of_nobody
+from robot_runtime.robot.orderly_end import OrderlyEnd
 from robot_runtime.robot.probe import choose_for, latency_for, latency_line
 from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
@@ -41,8 +42,10 @@ class Session(RunConfig):
 
     Entering it looks at the drivers, connects, and measures how late answers are. Each step of the iteration
     is one control tick: read, take answers, ask, correct, tick, write. What the loop's body does has to fit
-    between two ticks. However the loop is left, by its end, `break` or an error, the robot comes to rest
-    before the drivers are stopped; only an error of a driver stops them at once.
+    between two ticks. However the loop is left, by its end, `break`, an error, a signal (SIGINT, SIGTERM,
+    SIGHUP, SIGQUIT, SIGTSTP) or the end of the program, the robot comes to rest before the drivers are
+    stopped; only an error of a driver and a second signal stop them at once. The program gets the signal
+    afterwards, see `orderly_end`.
     """
 
     _runner: Runner | None = None
@@ -57,6 +60,7 @@ class Session(RunConfig):
             )
         self._opened = ExitStack()
         self._has_begun = False
+        self._orderly: OrderlyEnd | None = None
 
     def __enter__(self) -> Self:
         """Look at the drivers, connect, and measure.
@@ -111,20 +115,33 @@ class Session(RunConfig):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._opened:
-            self._end(kind, error, trace)
+        with ExitStack() as last:
+            if self._orderly is not None:
+                last.callback(self._orderly.close)
+            with self._opened:
+                self._end(kind, error, trace)
 
     def __iter__(self) -> Self:
         """Start the cameras and stand where the robot is; a session can be iterated over once."""
         if self._has_begun:
             raise RuntimeError("a session is one run: it has been iterated over already")
-        self.runner.begin()
+        orderly = OrderlyEnd(
+            stop_drivers=self.runner.cut_off,
+            end=lambda: self.__exit__(None, None, None),
+            period_s=1.0 / self.control_hz,
+        )
+        self._orderly = orderly
+        orderly.open()
+        self.runner.begin(should_stop=orderly.is_due, on_rest=orderly.at_rest)
         self._has_begun = True
         return self
 
     def __next__(self) -> Tick:
         """One control tick; the robot stands when there is no more."""
+        assert self._orderly is not None
+        self._orderly.beat()
         if (tick := self.runner.tick()) is None:
+            self._orderly.at_rest()
             raise StopIteration
         return tick
 
@@ -199,6 +216,11 @@ class Session(RunConfig):
     def record(self) -> RunRecord:
         """What has happened so far; `RunRecord.fault` says afterwards why a run ended by itself."""
         return self.runner.record
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a signal or the end of the program has ended it."""
+        return self._orderly is not None and self._orderly.is_due()
 
     @property
     def clips(self) -> ClipTally:

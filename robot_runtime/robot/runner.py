@@ -47,7 +47,7 @@ from robot_runtime.robot.operator import Operator
 from robot_runtime.robot.order_desk import OrderDesk
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run_orders import RunOrders
-from robot_runtime.robot.scheduling import Pacer, real_time_thread
+from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.teleop.in_run import TeleopInRun
 from robot_runtime.wire.messages import Welcome
@@ -125,6 +125,8 @@ class Runner:
         self._mode = self.executor.mode
         self._end_ns: int | None = None
         self._stands = self._is_broken = self._is_error_said = self._is_ending = False
+        self._is_cut_off = False
+        self._should_stop: Callable[[], bool] = lambda: False
 
     @property
     def run_log(self) -> RunLogWriter | None:
@@ -146,8 +148,6 @@ class Runner:
         with self:
             while (tick := self.tick()) is not None:
                 on_tick(tick)
-                if should_stop():
-                    self.stop()
         return self.record
 
     @contextmanager
@@ -194,11 +194,16 @@ class Runner:
             journal=None if self.run_log is None else self.run_log.note,
         )
 
-    def begin(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+    def begin(
+        self, *, should_stop: Callable[[], bool] = lambda: False, on_rest: Callable[[], None] = lambda: None
+    ) -> None:
         """Wait for the cameras' first pictures, become the control thread, and stand where the robot is.
 
-        should_stop: whether to wait no more. SchemaMismatchError: the policy needs another camera.
+        should_stop: whether to come to rest, asked at every tick.
+        on_rest: called once the drivers are stopped.
+        SchemaMismatchError: the policy needs another camera.
         """
+        self._should_stop = should_stop
         config, robot = self._config, self._config.robot
         needed = needed_cameras(robot.cameras, self.welcome.info.schema.cameras)
         if config.all_cameras:
@@ -219,6 +224,7 @@ class Runner:
             helpers += log.thread_ids if log else []
             line = opened.enter_context(real_time_thread(use_fifo=config.use_fifo, helpers=helpers))
             logger.info("%s", line)
+            opened.callback(on_rest)
             opened.callback(robot.stop)
             body = self._held_still(robot, robot.read())  # a simulated one has to catch up with the clock
             now_ns = config.clock.now_ns()
@@ -231,6 +237,7 @@ class Runner:
                 self.record,
                 self._log,
                 run_log=log,
+                why_late=lambda: self._late_cause.why,
             )
             self._step = ControlStep(
                 self.executor,
@@ -243,7 +250,8 @@ class Runner:
             )
             self._step.begin(now_ns)
             self._mode = self.executor.mode
-            self._pacer = Pacer(config.clock, period_ns=round(NS_PER_S / config.control_hz))
+            self._period_ns, self._late_cause = round(NS_PER_S / config.control_hz), LateCause()
+            self._pacer = Pacer(config.clock, period_ns=self._period_ns)
             self._opened = opened.pop_all()
 
     def _held_still(self, robot: Robot, state: RobotState) -> HeldStill:
@@ -258,14 +266,18 @@ class Runner:
 
         One that stands because hold-to-run was let go goes on standing, until it is reset.
         """
+        if self._is_cut_off:
+            return None
         is_over = self._is_ending or not self.operator.may_go_on
         if is_over and self.executor.mode is Mode.STOP and self.executor.is_at_rest:
             return None
         beat = self._pacer.wait()
+        self._late_cause.note(beat.lateness_ns, period_ns=self._period_ns)
         now_ns = beat.now_ns
         if self._end_ns is None and self._config.duration_s is not None and self.executor.is_armed:
             self._end_ns = now_ns + round(self._config.duration_s * NS_PER_S)
-        if (self._end_ns is not None and now_ns >= self._end_ns) or self._is_over():
+        is_time = self._end_ns is not None and now_ns >= self._end_ns
+        if is_time or self._is_over() or self._should_stop():
             self.stop()
         self.orders.take(now_ns)
         if not self._is_ending:
@@ -282,6 +294,9 @@ class Runner:
         except BaseException:  # of a driver
             self._is_broken = True
             raise
+        if self._is_cut_off:
+            self._config.robot.stop()  # what this tick wrote came after `cut_off`
+            return None
         self.record.lateness_ns.add(beat.lateness_ns)
         self.record.num_skipped += beat.num_skipped
         if self._logged is not None:
@@ -303,6 +318,11 @@ class Runner:
         """Bring the robot to rest, tick by tick, and end the run there."""
         self._is_ending = True
         self.executor.stop()
+
+    def cut_off(self) -> None:
+        """Stop the drivers at once, from any thread; no tick follows."""
+        self._is_broken = self._is_cut_off = True
+        self._config.robot.stop()
 
     @property
     def state(self) -> RobotState | None:

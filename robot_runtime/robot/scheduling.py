@@ -5,8 +5,11 @@ import ctypes
 import gc
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from robot_runtime.clock import Clock
 
@@ -103,3 +106,61 @@ class Pacer:
         self._clock.sleep_until_ns(self._deadline_ns)
         now_ns = self._clock.now_ns()
         return TickTiming(now_ns, now_ns - self._deadline_ns, num_skipped)
+
+
+class LateCause:
+    """Why the control thread's ticks come late, as far as this process is to blame: a Python thread that runs
+    beside it holds the interpreter lock, which only one thread has at a time.
+
+    By the kernel's account of each thread, on Linux; elsewhere nothing is known. Ticks in time cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self.why = ""
+        """In words; empty: no tick was late, or it is not known."""
+        self._began_ns = 0
+        self._before: dict[int, int] = {}
+
+    def note(self, lateness_ns: int, *, period_ns: int) -> None:
+        """A tick has come; in the control thread."""
+        now_ns = time.monotonic_ns()
+        if lateness_ns < period_ns // 2 or now_ns - self._began_ns < _SHORTEST_NS:
+            return
+        used = _thread_times()
+        if now_ns - self._began_ns <= _LONGEST_NS:
+            self.why = self._found(used, now_ns - self._began_ns)
+        self._before, self._began_ns = used, now_ns
+
+    def _found(self, used: dict[int, int], elapsed_ns: int) -> str:
+        ran = {thread: now - self._before[thread] for thread, now in used.items() if thread in self._before}
+        others = {
+            thread.name: ran.get(thread.native_id or 0, 0)
+            for thread in threading.enumerate()
+            if thread.native_id != threading.get_native_id()
+        }
+        busiest = max(others, key=lambda name: others[name], default="")
+        least_ns = max(_HOLDS_SHARE * sum(ran.values()), _LEAST_SHARE * elapsed_ns)
+        if not busiest or others[busiest] < least_ns:
+            return ""
+        share = others[busiest] / elapsed_ns
+        return (
+            f"the Python thread {busiest!r} of this program runs {share:.0%} of the time and holds the "
+            "interpreter lock (GIL), which the control thread waits for; run it in a process of its own"
+        )
+
+
+_SHORTEST_NS, _LONGEST_NS = 200_000_000, 2_000_000_000
+"""Between two late ticks over which the accounts are compared [ns]."""
+_HOLDS_SHARE, _LEAST_SHARE = 0.5, 0.05
+"""Of what all threads of the process have run, and of the time, for a thread to be named."""
+_JIFFY_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def _thread_times() -> dict[int, int]:
+    """Native id -> how long it has run so far [ns], to a hundredth of a second."""
+    out = {}
+    for path in Path("/proc/self/task").glob("*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = path.read_text().rpartition(")")[2].split()  # a name may have spaces in it
+            out[int(path.parent.name)] = (int(fields[11]) + int(fields[12])) * _JIFFY_NS
+    return out

@@ -122,11 +122,11 @@ class Leading:
         self._spent |= set(given)
 
     def _newest(self, now_ns: int) -> Lead | None:
-        try:
-            for order in self._watched.orders():
+        for order in self._watched.orders():
+            try:
                 self._post(order, self._watched.name)
-        except RobotRuntimeError as error:
-            self._say(f"{self._watched.name}: {error}")
+            except RobotRuntimeError as error:  # one that is refused keeps no other from the run
+                self._say(f"{self._watched.name}: {error}")
         lead = self._watched.look(now_ns, self._config.stale_ns)
         if self._watched.is_silent(self._config.stale_ns):
             lead = None

@@ -27,7 +27,6 @@ def run_real_time(
     picture_size: tuple[int, int] | None = None,
     snapshot_period_ns: int | None = None,
     on_tick: Callable[[Tick], None] = lambda tick: None,
-    should_stop: Callable[[], bool] = lambda: False,
     on_ready: Callable[[Welcome], None] = lambda welcome: None,
     on_session: Callable[[Session], None] = lambda session: None,
     person: Person | None = None,
@@ -35,7 +34,7 @@ def run_real_time(
 ) -> Episode:
     """Run the simulated robot with a `Session` and score it.
 
-    It ends early when the task is done or `should_stop` says so.
+    It ends early when the task is done, or on a signal that ends the session.
 
     seed: of the scene, and of the policy's random numbers.
     picture_size: height and width of all cameras' pictures; None leaves them as the task has them.
@@ -83,10 +82,10 @@ def run_real_time(
                 for order in act.orders:
                     session.post(order, by=person.name)
                 session.lead(act.wishes)
-            if scorer.is_done or should_stop():
+            if scorer.is_done:
                 session.stop()
         score = scorer.score()
-        if score.has_success and (score.success or not should_stop()):  # one that was cut short is no failure
+        if score.has_success and (score.success or not session.is_interrupted):  # cut short is no failure
             session.runner.success = score.success
     result = EpisodeResult.of(seed, score, session.record, clips=session.clips)
     return Episode(result=result, record=session.record, snapshots=snapshots)

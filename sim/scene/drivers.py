@@ -142,6 +142,7 @@ class SimBase:
         watchdog_ns: 40 ticks at 500 Hz, 8 at 100; a loop of 12 Hz or less never gets its base to drive.
         """
         self._world, self._clock, self._watchdog_ns = world, clock, watchdog_ns
+        self.silence_s = watchdog_ns / NS_PER_S
         none = OdometryErrors(scale=0.0, yaw_scale=0.0, noise=0.0)
         start = None if errors is None else np.zeros(3)
         self._odometry = Odometry(errors or none, seed=world.seed, x_WB=world.x_WB, start=start)

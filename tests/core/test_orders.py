@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from robot_runtime.cli.order_file import _lines, check_source, read_orders
+from robot_runtime.cli.record_keys import KEYS, OrderKeys
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.authority import HandoverPhase
 from robot_runtime.core.orders import (
@@ -156,6 +157,32 @@ def test_a_stop_waits_for_no_flood_and_nothing_that_was_asked_before_it_sets_the
         orders.take(2 + k)
     assert not any(isinstance(order, Reset | Arm) for order in done)
     assert [taken.refused for taken in record.orders if taken.refused] == ["a stop was ordered after it"] * 2
+
+
+def test_what_is_asked_after_a_stop_is_done_and_a_thousand_stops_are_one():
+    done = []
+    orders, record = desk(done)
+    orders.post(TakeOver(), "a leader arm")
+    for _ in range(1000):
+        orders.post(Stop(), "a page gone wild")
+    orders.post(Reset(), "page")
+    orders.take(1)
+    assert done == [Stop(), Reset()]
+    assert [type(taken.order) for taken in record.orders if taken.refused] == [TakeOver]
+
+
+def test_a_key_that_is_refused_leaves_the_key_that_stops():
+    posted = []
+
+    def post(order, by):
+        if not isinstance(order, Stop):
+            raise InvalidValueError("200 orders wait already")
+        posted.append(order)
+
+    with OrderKeys(post, reads_terminal=False, pedal=None) as keys:
+        for key in (b"n", b"0"):
+            keys._give(KEYS[key], "a key")
+    assert posted == [Stop()]
 
 
 def test_orders_come_from_a_file_until_it_ends_and_from_none_that_is_not_there(tmp_path):

@@ -169,6 +169,8 @@ def test_a_driver_that_fails_stops_the_robot_and_is_told():
 
 
 class StandingBase:
+    silence_s = 0.25
+
     def read(self):
         return BaseState(t_ns=time.monotonic_ns(), x_WB=np.zeros(3), V_WB_B=np.zeros(3))
 

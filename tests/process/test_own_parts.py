@@ -54,6 +54,8 @@ class NotedGripper(Noted, IdealGripper):
 
 
 class NotedBase(Noted):
+    silence_s = 0.25
+
     def read(self):
         return rr.BaseState(t_ns=MonotonicClock().now_ns(), x_WB=np.zeros(3), V_WB_B=np.zeros(3))
 

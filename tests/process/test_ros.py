@@ -4,6 +4,9 @@ import base64
 import contextlib
 import json
 import runpy
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -74,6 +77,39 @@ def test_a_base_that_is_told_nothing_is_told_to_stand_within_a_quarter_of_a_seco
     told_ns = time.monotonic_ns()
     assert robot.wait_for(lambda: robot.told("/cmd_vel") and zeros(robot.told("/cmd_vel")[-1]))
     assert time.monotonic_ns() - told_ns >= 0.25e9  # not before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda n: n.name)
+def test_a_base_stands_though_the_program_that_drives_it_is_killed_or_suspended(robot, number):
+    code = (
+        "import time, numpy as np; from drivers.ros import RosBase; from drivers.rosbridge import RosBridge;"
+        "from robot_runtime.core.values.command import BaseTwistCommand as Twist;"
+        f"base = RosBase(RosBridge({robot.url!r}, ros={robot.ros})); base.read()\n"
+        "while True: base.write(Twist(V_WB_B=np.array([0.3, 0.0, 0.0]))); time.sleep(0.02)"
+    )
+    program = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        assert robot.wait_for(lambda: len(robot.told("/cmd_vel")) > 20, 60.0)
+        program.send_signal(number)
+        assert robot.wait_for(lambda: zeros(robot.told("/cmd_vel")[-1]))
+        time.sleep(0.5)
+        assert zeros(robot.told("/cmd_vel")[-1])
+    finally:
+        program.kill()
+        program.wait()
+
+
+def test_joints_driven_by_velocity_are_stopped_in_silence_and_those_driven_by_position_are_not(robot, bridge):
+    options = {"command_topic": "/arm/commands", "command_type": "std_msgs/Float64MultiArray"}
+    joints = RosJoints(bridge, ("shoulder", "elbow"), **options)
+    joints.read()
+    joints.write(JointVelocityCommand(dq=np.array([0.3, 0.0])))
+    assert robot.wait_for(
+        lambda: [m["data"] for m in robot.told("/arm/commands")] == [[0.3, 0.0], [0.0, 0.0]]
+    )
+    joints.write(JointCommand(q=np.array([0.1, 0.2])))
+    time.sleep(0.6)
+    assert [m["data"] for m in robot.told("/arm/commands")][2:] == [[0.1, 0.2]]
 
 
 def test_a_stop_is_sent_at_once_and_twice_does_no_harm(robot, bridge):
@@ -241,7 +277,7 @@ def test_joints_that_measure_nan_keep_no_base_from_its_last_zero_twist():
         base = RosBase(bridge, silence_s=60.0)
         base.read()
         joints.stop()
-        bridge.watch(lambda: None, lambda: 1 / 0)
+        bridge.at_the_end(lambda: 1 / 0)
         last = RosBase(bridge, command_topic="/last", silence_s=60.0)
         last.write(FORWARD)
         bridge.close()

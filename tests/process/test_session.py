@@ -241,7 +241,7 @@ def test_a_policy_that_moves_the_hand_asks_for_a_hand_pose_and_one_of_joints_doe
 class IdealBase:
     """Drives as it is told to."""
 
-    twist, num_stops = np.zeros(3), 0
+    silence_s, twist, num_stops = 0.25, np.zeros(3), 0
 
     def read(self):
         return rr.BaseState(t_ns=MonotonicClock().now_ns(), x_WB=np.zeros(3), V_WB_B=self.twist)

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from robot_runtime.cli.calibrate.result import rows_of
 from robot_runtime.cli.errors import sentence
 from robot_runtime.cli.options import need
-from robot_runtime.cli.signals import Ended, own_handler
+from robot_runtime.cli.signals import own_handler
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.page.guide import End, Guide, Judged
+from robot_runtime.signals import Ended
 
 if TYPE_CHECKING:
     from robot_runtime.page.guide_page import GuidePage

@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+STALLED = (
+    "the control loop stalled: a tick came half a control period late or more, and the commands go on from "
+    "where they were"
+)
+
 
 @dataclass(kw_only=True)
 class Counts:
@@ -59,8 +64,7 @@ class Counts:
             f"a chunk begins {self.first_far_seam:.2g} rad or m from the plan; the robot goes there within "
             "its limits, later than the chunk says": self.far_seams,
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
-            "the control loop stalled: a tick came half a control period late or more, and the commands go "
-            "on from where they were": self.stalls,
+            STALLED: self.stalls,
             "the clock stood still or went back; the commands go on by the control period": (
                 self.clock_steps_back
             ),

@@ -145,6 +145,7 @@ function showLines(lines) {
 function showAnswer(orders) {
   const last = orders[orders.length - 1];
   const answer = at("answer");
+  if (stopping) return;
   if (pressed && !(last && last.n > pressed.n)) {
     const waits = performance.now() - pressed.at > 1000;
     setText(answer, waits ? `${pressed.text}: no answer yet` : `${pressed.text} …`);
@@ -175,13 +176,39 @@ function order(what, text) {
   say(what);
 }
 
-document.addEventListener("pointerdown", (event) => {
-  const stop = event.target.closest("#stop");  // at the press: a click comes when the finger is lifted
-  if (stop && event.button === 0) order(JSON.parse(stop.dataset.order), "Stop");
+/* A stop is sent again until the robot's mode confirms it; other answers do not. */
+let stopping = null;
+
+function stop() {
+  clearInterval(stopping && stopping.timer);
+  pressed = null;
+  stopping = { at: performance.now(), n: shown ? shown.num_stops : 0, timer: setInterval(stopAgain, 100) };
+  setText(at("answer"), "Stop …");
+  at("answer").className = "";
+  stopAgain();
+}
+
+function stopAgain() {
+  const isOpen = socket && socket.readyState === WebSocket.OPEN;
+  if (shown && shown.is_over || isOpen && shown && shownAt > stopping.at && shown.num_stops > stopping.n) {
+    clearInterval(stopping.timer);
+    stopping = null;
+    if (shown.is_over) setText(at("answer"), "the run is over");
+    return showAnswer(shown.orders);
+  }
+  if (isOpen) say({ order: "Stop" });
+  if (isOpen && performance.now() - stopping.at < 400) return;
+  setText(at("answer"), "STOP IS NOT CONFIRMED: use the robot's emergency stop");
+  at("answer").className = "refused";
+}
+
+document.addEventListener("pointerdown", (event) => {  // at the press: a click comes when the finger is lifted
+  if (event.target.closest("#stop") && event.button === 0) stop();
 });
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button.order");
-  if (!button || (button.id === "stop" && event.detail > 0)) return;  // a key that presses it has no pointer
+  if (!button) return;
+  if (button.id === "stop") return event.detail > 0 ? undefined : stop();  // a key that presses it has no pointer
   order(JSON.parse(button.dataset.order), button.textContent);
 });
 at("task-form").addEventListener("submit", (event) => {
