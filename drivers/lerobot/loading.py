@@ -9,6 +9,7 @@ import importlib
 import inspect
 import logging
 import pkgutil
+import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import distributions
@@ -133,6 +134,8 @@ def _import_all(kind: Kind, plugins: Sequence[str]) -> dict[str, str]:
     found = {dist.metadata["Name"] for dist in distributions()}
     for name in (*sorted(each for each in found if each and each.startswith(_PREFIXES)), *plugins):
         try:
+            if name.partition(".")[0] in sys.stdlib_module_names:  # registers no types
+                raise ImportError("it is of Python's standard library")
             importlib.import_module(name)
         except Exception as error:  # a plug-in's own code
             failed[name] = _one_line(error)

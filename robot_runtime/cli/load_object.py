@@ -54,10 +54,21 @@ def load_object(text: str, *, group: str, what: str) -> object:
         raise InvalidValueError(f"a {what} is named as {FORMS}; got {text!r}")
     module = _file(Path(place), what) if place.endswith(".py") else _module(place, what)
     try:
-        return getattr(module, name)
+        found: object = getattr(module, name)
     except AttributeError:
         has = [key for key in vars(module) if not key.startswith("_")]
         raise UnknownNameError(f"object of {place}", name, has) from None
+    if inspect.isclass(found) or inspect.isroutine(found):  # what a file has imported is not its own
+        refuse_standard_library(str(getattr(found, "__module__", "")), what)
+    return found
+
+
+def refuse_standard_library(module: str, what: str) -> None:
+    """InvalidValueError: it holds no robot, policy or driver, and importing or calling it may do anything."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise InvalidValueError(
+            f"{module} is of Python's standard library: expected a {what} of yours, named as {FORMS}"
+        )
 
 
 def load_made(text: str, *, group: str, what: str, is_one: Callable[[object], bool]) -> object:
@@ -126,6 +137,7 @@ def _file(path: Path, what: str) -> ModuleType:
 
 
 def _module(name: str, what: str) -> ModuleType:
+    refuse_standard_library(name, what)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     note_package(name)

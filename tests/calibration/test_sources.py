@@ -126,6 +126,51 @@ def test_record3d_is_turned_from_arkits_axes(tmp_path):
     assert np.abs(shown[3].astype(int) - picture(3)).mean() < 8.0  # grey values; JPEG
 
 
+def from_the_start() -> tuple[list[list[float]], list[float]]:
+    """Record3D's poses where they count from the first picture, and its `initPose`."""
+    start = in_arkit(WANTED[0])
+    rows = [start.inverse() * in_arkit(X) for X in WANTED]
+    return [[*xyzw(X), *X.translation.tolist()] for X in rows], [*xyzw(start), *start.translation.tolist()]
+
+
+def test_record3d_poses_that_count_from_the_first_picture_are_put_into_arkits_world(tmp_path):
+    poses, start = from_the_start()
+    found = read(parse(f"record3d:{r3d(tmp_path / 'a.r3d', poses=poses, initPose=start)}"))
+    same(found.poses)
+    assert found.lacks == ()
+
+
+@pytest.mark.parametrize("start", [[0, 0, 0, 1, 0, 0, 0], "first"])
+def test_record3d_poses_that_are_of_arkits_world_stay(tmp_path, start):
+    said = from_the_start()[1] if start == "first" else start
+    found = read(parse(f"record3d:{r3d(tmp_path / 'a.r3d', initPose=said)}"))
+    same(found.poses)
+    assert found.lacks == ()
+
+
+@pytest.mark.parametrize("start", [None, [0, 0, 0, 1, 0, 0, 0]])
+def test_poses_that_begin_at_the_identity_are_imported_with_a_warning_of_gravity(tmp_path, capsys, start):
+    file = r3d(tmp_path / "a.r3d", poses=from_the_start()[0], initPose=start)
+    assert "gravity is wrong" in read(parse(f"record3d:{file}")).lacks[0]
+    main(["capture", "import", "--output", str(tmp_path / "out"), "--chest", f"record3d:{file}"])
+    assert f"warning: chest: {file}: the first pose is the identity" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("axes", ["opengl", "optical", "flu"])
+def test_a_trajectory_of_a_slam_that_begins_at_the_identity_is_imported_with_a_warning(tmp_path, axes):
+    video(tmp_path / "a.mp4")
+    lines = [f"{t_ns / S:.9f} 0 0 0 0 0 0 1" for t_ns in T_NS.tolist()]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    found = read(parse(f"video:{tmp_path}/a.mp4,trajectory={tmp_path}/a.txt,axes={axes},up=z"))
+    assert f"{tmp_path}/a.txt: the first pose is the identity" in found.lacks[0]
+
+
+def test_an_init_pose_that_is_no_pose_is_refused(tmp_path):
+    for wrong in ([1, 2], "left", [0, 0, 0, 9, 0, 0, 0], [float("nan")] * 7):
+        with pytest.raises(RobotRuntimeError, match="initPose"):
+            read(parse(f"record3d:{r3d(tmp_path / 'a.r3d', initPose=wrong)}"))
+
+
 def arkit_lines(path: Path) -> Path:
     lines = []
     for i, (t_ns, X) in enumerate(zip(T_NS.tolist(), WANTED, strict=True)):

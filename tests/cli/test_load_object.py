@@ -75,6 +75,8 @@ def test_an_object_of_an_installed_package_is_found_by_its_entry_point(tmp_path)
         (":robot", "a robot is named as"),
         ("no_such_module_at_all.x:robot", "there is no module no_such_module_at_all"),
         ("no_such_name", "unknown robot 'no_such_name': a robot is named as"),
+        ("os:abort", "os is of Python's standard library: expected a robot of yours"),
+        ("this:s", "this is of Python's standard library: expected a robot of yours"),
     ],
 )
 def test_a_name_of_nothing_is_refused_with_what_would_be_one(text, words):
@@ -87,6 +89,12 @@ def test_a_name_that_a_file_has_not_is_answered_with_those_it_has(tmp_path):
     (tmp_path / "mine_too.py").write_text("left = right = 1\n")
     with pytest.raises(UnknownNameError, match=r"unknown object of mine_too\.py 'robot'; valid: left, right"):
         load("mine_too.py:robot")
+
+
+def test_a_function_of_the_standard_library_that_a_file_has_imported_is_not_called(tmp_path):
+    (tmp_path / "importing.py").write_text("from os import abort\n")
+    with pytest.raises(InvalidValueError, match=r"posix is of Python's standard library"):
+        load_made("importing.py:abort", group=GROUP, what="robot", is_one=lambda found: False)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,22 @@ def fine(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_the_code_that_a_robot_file_runs_is_printed_before_it_runs(fine: Path) -> None:
+    (fine / "mine.py").write_text("raise SystemExit('the file of mine runs')")
+    code, said, _ = doctor(fine, "robot.toml", "--set", "parts.arm.driver=mine.py:Arm", "parts.arm.q=[1]")
+    assert code != 0
+    assert said.index(f"{fine}/mine.py:Arm") < said.index("the file of mine runs")
+    assert "drivers.ideal:IdealGripper" in said
+
+
+def test_a_robot_file_that_names_a_program_does_not_run_it(fine: Path) -> None:
+    settings = ["parts.arm={driver = 'subprocess:Popen', args = 'touch RAN', shell = true}"]
+    code, said, found = doctor(fine, "robot.toml", "--set", *settings)
+    assert code == 1, said
+    assert "standard library" in found["parts.arm"][0]["found"]
+    assert not (fine / "RAN").exists()
+
+
 def test_a_robot_that_is_fine_is_told_what_its_policy_wants_and_how_late_it_follows(fine: Path) -> None:
     with ServerProcess("sine") as server:
         code, said, found = doctor(

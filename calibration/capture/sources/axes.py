@@ -29,6 +29,8 @@ _WORLD_OF = {
 """Which of a world's axes is up -> that world in one with z up."""
 AXES, UPS = tuple(_CAMERA_OF), tuple(_WORLD_OF)
 _OFF_UNIT = 0.02
+_STRAIGHT = 1e-3
+"""Of an entry of a rotation matrix: nobody holds a device to 0.06 degrees in all three axes."""
 LATEST_NS = 4 * 10**18
 """A time that is further from its clock's zero is none: 126 years, and sums of two stay whole numbers of 64
 bits."""
@@ -66,8 +68,22 @@ def trajectory(
         raw = Trajectory(t_ns=t_ns, p=p, q=q_wxyz / norms[:, None], tracking=state)
     except InvalidValueError as error:
         raise InvalidValueError(f"{where}: {error}") from error
+    return in_our_axes(raw, axes=axes, up=up)
+
+
+def in_our_axes(poses: Trajectory, *, axes: str, up: str) -> Trajectory:
+    """Poses of a camera with those axes in a world with that up, as ours."""
     zero = np.zeros(3)
-    return raw.then(pin.SE3(_CAMERA_OF[axes], zero)).before(pin.SE3(_WORLD_OF[up], zero))
+    return poses.then(pin.SE3(_CAMERA_OF[axes], zero)).before(pin.SE3(_WORLD_OF[up], zero))
+
+
+def begins_at_identity(poses: Trajectory) -> bool:
+    """Whether the first pose is the identity, in any of these conventions: then the world is that of the first
+    camera, and is tilted as the device was."""
+    R = poses.R[0]
+    return any(
+        bool(np.abs(R - W @ C).max() < _STRAIGHT) for W in _WORLD_OF.values() for C in _CAMERA_OF.values()
+    )
 
 
 def text_of(path: Path) -> str:

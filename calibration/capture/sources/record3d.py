@@ -1,7 +1,9 @@
 """Record3D's export, `NAME.r3d`: a zip of pictures and of what ARKit said about each.
 
     metadata          JSON: w, h, fps, K (9 numbers, column by column), poses [[qx qy qz qw x y z] ...],
-                      frameTimestamps [s], perFrameIntrinsicCoeffs [[fx fy cx cy] ...]
+                      frameTimestamps [s], perFrameIntrinsicCoeffs [[fx fy cx cy] ...],
+                      initPose [qx qy qz qw x y z]: of the first picture in ARKit's world, where poses count
+                      from that picture
     rgbd/0.jpg ...    pictures (depth and confidence beside them are left where they are)
 
 ARKit's camera has x right, y up, z back, its world y up. Pixels are counted from the corner of the first one.
@@ -15,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pinocchio as pin
 from simplejpeg import decode_jpeg
 
 from calibration.camera import Pinhole
-from calibration.capture.sources.axes import LATEST_NS, OPENGL, trajectory
+from calibration.capture.sources.axes import LATEST_NS, OPENGL, in_our_axes, trajectory
 from calibration.capture.sources.recording import Recording, fps_of
 from calibration.capture.values import DeviceInfo
+from calibration.trajectory import Trajectory
 from robot_runtime.errors import InvalidValueError
 
 _NS = 1_000_000_000
@@ -68,10 +72,25 @@ def read_record3d(path: Path) -> Recording:
     )
     return Recording(
         info=info,
-        poses=trajectory(path, t_ns, poses[:, 4:], poses[:, [3, 0, 1, 2]], axes=OPENGL, up="y"),
+        poses=_in_world(path, said, trajectory(path, t_ns, poses[:, 4:], poses[:, [3, 0, 1, 2]])),
         frames_ns=t_ns,
         pictures=lambda: _pictures(path, len(poses), size),
     )
+
+
+def _in_world(path: Path, said: dict[str, Any], poses: Trajectory) -> Trajectory:
+    """In ARKit's world, whose y points up, and from there into ours.
+
+    Record3D has written poses in that world, and poses that count from the first picture: those begin nearer
+    to the identity than to `initPose`.
+    """
+    if said.get("initPose") is not None:
+        start = _rows(path, said | {"initPose": [said["initPose"]]}, "initPose", 7)
+        X_W0 = trajectory(f"{path}, initPose", poses.t_ns[:1], start[:, 4:], start[:, [3, 0, 1, 2]])[0]
+        first = poses[0].rotation
+        if np.linalg.norm(pin.log3(first)) < np.linalg.norm(pin.log3(X_W0.rotation.T @ first)):
+            poses = poses.before(X_W0)
+    return in_our_axes(poses, axes=OPENGL, up="y")
 
 
 def _pictures(path: Path, count: int, size: tuple[int, int]) -> Iterator[np.ndarray]:

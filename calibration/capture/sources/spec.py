@@ -16,7 +16,7 @@ from calibration.capture.sources.aria import read_aria
 from calibration.capture.sources.aria_calibration import RGB
 from calibration.capture.sources.aria_vrs import TURNS, is_vrs, read_aria_vrs
 from calibration.capture.sources.arkit import read_arkit
-from calibration.capture.sources.axes import AXES, OPTICAL, UPS, ns_of, text_of
+from calibration.capture.sources.axes import AXES, OPTICAL, UPS, begins_at_identity, ns_of, text_of
 from calibration.capture.sources.euroc import read_euroc
 from calibration.capture.sources.gopro import read_gopro
 from calibration.capture.sources.realsense import read_realsense
@@ -127,7 +127,17 @@ def _converted(source: Source) -> Recording:
     elif "gripper" in options:
         info = replace(info, gripper="sensor")
         recording = replace(recording, widths=_widths(Path(options["gripper"])))
+    if recording.poses is not None and recording.imu is None and begins_at_identity(recording.poses):
+        recording = replace(recording, lacks=(*recording.lacks, _no_gravity(source)))
     return replace(recording, info=info)
+
+
+def _no_gravity(source: Source) -> str:
+    file = source.options.get("trajectory", source.path)
+    return (
+        f"{file}: the first pose is the identity, so its world is that of the first camera and not level: "
+        "gravity is wrong by the tilt of the device at the start. Export poses that are aligned with gravity"
+    )
 
 
 def pose_file(path: Path) -> pin.SE3:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class Doctor:
     """Say what is wrong with a robot, its machine and its server, before anything moves.
 
-    Looks at kernel, rights, clocks, timers and disk; makes the robot's drivers and looks how often they
-    measure and how old that is; asks the server what its policy wants, and how late its answers are. Each
-    finding is fine, doubtful or wrong, with the command that mends it. Exit code 1 if something is wrong.
-    Nothing moves, but for what --measure-latency names.
+    Looks at kernel, rights, clocks, timers and disk; prints which code robot.toml runs, then runs it: makes
+    the robot's drivers and looks how often they measure and how old that is; asks the server what its policy
+    wants, and how late its answers are. Each finding is fine, doubtful or wrong, with the command that mends
+    it. Exit code 1 if something is wrong. Nothing moves, but for what --measure-latency names.
     """
 
     robot: Annotated[Maybe[str], Positional] = None
@@ -73,11 +73,17 @@ class Doctor:
         return RunConfig.control_hz
 
     def _of_robot(self, robot: str) -> list[Finding]:
-        from robot_runtime.cli.robot_file import open_robot
+        from robot_runtime.cli.robot_file import RobotFile, open_robot
 
         found: list[Finding] = []
         failed: dict[str, RobotRuntimeError] = {}
         try:
+            if robot.endswith(".toml"):
+                code = RobotFile.load(robot, self.set).code()
+                found += self._said(
+                    f"code that {robot} runs",
+                    [fine(f"{place} runs", str(each)) for place, each in code.items()],
+                )
             with open_robot(robot, self.set, failed=failed) as opened:
                 if failed:
                     found += self._said(robot, map(_failed, *zip(*failed.items(), strict=True)))

@@ -19,17 +19,19 @@ import contextlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from robot_runtime.cli.load_object import load_made
 from robot_runtime.cli.robot_file.calibrations import calibration_of, with_delays
 from robot_runtime.cli.robot_file.check import Table, action_field, check_home, check_keys, check_sections
+from robot_runtime.cli.robot_file.code import Code
 from robot_runtime.cli.robot_file.kinds import misfit
 from robot_runtime.cli.robot_file.kinematics import hand_pose_of
 from robot_runtime.cli.robot_file.limits import limits_of
 from robot_runtime.cli.robot_file.make import Failures, Maker
-from robot_runtime.cli.robot_file.names import data_sheet
+from robot_runtime.cli.robot_file.names import DATA_SHEETS, code_of, data_sheet, shipped_for
 from robot_runtime.cli.robot_file.teleop import made_teleop
 from robot_runtime.cli.robot_file.toml_error import the_line
 from robot_runtime.cli.robot_model import FR3, check_model
@@ -114,6 +116,24 @@ class RobotFile:
                 made = self._opened(Maker(opened, self.path.parent, failed))
             yield made
 
+    def code(self) -> dict[str, Code]:
+        """Place -> the code there that opening the file runs; imports nothing of it.
+
+        What a robot file may not name is left out: `open` raises that.
+        """
+        out: dict[str, Code] = {}
+        for section in ("devices", "parts", "sensors", "cameras", "operator"):
+            for name, table in self._tables(section):
+                place, text, limits = f"{section}.{name}", table["driver"], table.get("limits", {})
+                with contextlib.suppress(InvalidValueError):
+                    if not text.startswith("@"):
+                        out[place] = code_of(text, self.path.parent, shipped_for(name))
+                with contextlib.suppress(InvalidValueError):
+                    if section == "parts" and "of" in limits:
+                        sheet = Code.of(str(limits["of"]), self.path.parent, DATA_SHEETS)
+                        out[f"{place}.limits"] = sheet
+        return out
+
     def _opened(self, maker: Maker) -> OpenRobot:
         self._made("devices", maker, maker.devices)  # one may name another that stands before it
         found = {kind: self._made(kind, maker) for kind in ("parts", "sensors", "cameras")}
@@ -126,7 +146,8 @@ class RobotFile:
         for name, table in parts.items():
             if "limits" in table:
                 with maker.attempt(where := f"parts.{name}.limits"):
-                    limits[name] = limits_of(where, table["limits"], drivers[name], name, data_sheet)
+                    sheets = partial(data_sheet, folder=self.path.parent)
+                    limits[name] = limits_of(where, table["limits"], drivers[name], name, sheets)
             with maker.attempt(f"parts.{name}"):
                 if (action := action_field(name, table, drivers[name])) is not None:
                     actions.append(action)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from robot_runtime.cli.robot_file import RobotFile
@@ -30,7 +31,8 @@ def declared_limits(path: Path, joints: Mapping[str, tuple[str, ...]]) -> Limits
             continue
         driver = _Joints(len(joints[part])) if part in joints else None
         try:
-            found[part] = limits_of(f"parts.{part}.limits", table["limits"], driver, part, data_sheet)
+            sheets = partial(data_sheet, folder=path.parent)
+            found[part] = limits_of(f"parts.{part}.limits", table["limits"], driver, part, sheets)
         except InvalidValueError as error:
             raise placed(error, path) from error
     if not found:

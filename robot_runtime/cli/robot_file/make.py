@@ -7,16 +7,12 @@ from typing import Any
 
 from robot_runtime.cli.errors import sentence
 from robot_runtime.cli.robot_file.check import Table, check_options, of_driver
-from robot_runtime.cli.robot_file.names import SHIPPED_DRIVERS, TELEOPERATORS, driver_named
+from robot_runtime.cli.robot_file.names import TELEOP, driver_named
 from robot_runtime.cli.user_code import UserCodeError, of_user
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, nearest, placed
 
 Failures = dict[str, RobotRuntimeError]
 """Place in the file, as `parts.arm` -> why that cannot be had."""
-
-
-TELEOP = "teleop"
-"""How a place ends that names what a person leads with."""
 
 
 class LacksDeviceError(InvalidValueError):
@@ -26,8 +22,11 @@ class LacksDeviceError(InvalidValueError):
 class Maker:
     """Makes what tables describe, and has it closed in the end."""
 
-    def __init__(self, opened: contextlib.ExitStack, folder: Path, failed: Failures | None = None) -> None:
+    def __init__(
+        self, opened: contextlib.ExitStack, folder: Path | None, failed: Failures | None = None
+    ) -> None:
         """
+        folder: that of the robot file; None: a person has typed what is made.
         failed: what `attempt` keeps there; None: it keeps nothing.
         """
         self.devices: dict[str, Any] = {}
@@ -56,8 +55,11 @@ class Maker:
             raise InvalidValueError(f"{where}: {said}") from None
 
     def _made(self, where: str, text: str, table: Table) -> Any:
-        leads = where.endswith(TELEOP)
-        driver = driver_named(text, self._folder, TELEOPERATORS if leads else SHIPPED_DRIVERS)
+        kind = TELEOP if where.endswith(TELEOP) else where.partition(".")[0]
+        try:
+            driver = driver_named(text, self._folder, kind)
+        except InvalidValueError as error:
+            raise placed(error, where) from None
         options = {
             key: self._value(f"{where}.{key}", value) for key, value in of_driver(where, table).items()
         }
@@ -96,7 +98,7 @@ class Maker:
         for attribute in attributes:
             if isinstance(found, Mapping) and attribute in found:
                 found = found[attribute]
-            elif hasattr(found, attribute):
+            elif not attribute.startswith("_") and hasattr(found, attribute):
                 found = getattr(found, attribute)
             else:
                 has = list(found) if isinstance(found, Mapping) else _public(found)

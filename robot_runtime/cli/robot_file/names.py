@@ -3,17 +3,16 @@
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import robot_runtime
-from robot_runtime.cli.load_object import load_object
+from robot_runtime.cli.robot_file.code import Code, check_driver
 from robot_runtime.core.plan.limits import Limits
-from robot_runtime.errors import InvalidValueError, nearest
+from robot_runtime.errors import InvalidValueError
 
-DRIVERS = "robot_runtime.drivers"
-"""Group of the entry points that name drivers."""
+TELEOP = "teleop"
+"""Key of [operator] that names what a person leads with."""
 SHIPPED_DRIVERS: Mapping[str, str] = {
     "franka-arm": "drivers.franka:FrankaArm",
     "franka-gripper": "drivers.franka:FrankaGripper",
@@ -47,40 +46,38 @@ DATA_SHEETS: Mapping[str, str] = {"fr3": "drivers.fr3:FR3_LIMITS", "fer": "drive
 _SHIPPED = "drivers"
 
 
-def driver_named(text: str, folder: Path, shipped: Mapping[str, str] = SHIPPED_DRIVERS) -> Callable[..., Any]:
-    """The class, or the function, that makes the driver.
+def shipped_for(kind: str) -> Mapping[str, str]:
+    """Short names of drivers. kind: of a section of the file, or `TELEOP`."""
+    return TELEOPERATORS if kind == TELEOP else SHIPPED_DRIVERS
 
-    folder: where files are looked for: that of the robot's file. shipped: by short name.
-    InvalidValueError: there is none of that name, or it cannot be called. ModuleNotFoundError: its extra is
-    not installed.
+
+def code_of(text: str, folder: Path | None, shipped: Mapping[str, str]) -> Code:
+    """Where a driver's code is; imports nothing of it. As `Code.of`."""
+    if text in shipped or text.startswith(f"{_SHIPPED}."):
+        _share_drivers()
+    return Code.of(text, folder, shipped)
+
+
+def driver_named(text: str, folder: Path | None, kind: str) -> Callable[..., Any]:
+    """The class, or the function, that makes the driver; it is not called.
+
+    folder: that of the robot file; None: a person has typed the name. kind: section of the file.
+    InvalidValueError: there is none of that name, or it is no driver. ModuleNotFoundError: its extra is not
+    installed.
     """
-    found: object
-    if text in shipped:
-        found = _shipped(shipped[text])
-    elif ":" in text:
-        if text.startswith(f"{_SHIPPED}."):
-            _share_drivers()
-        found = load_object(_beside(text, folder), group=DRIVERS, what="driver")
-    else:
-        known = [*shipped, *sorted(entry_points(group=DRIVERS).names)]
-        if text not in known:
-            raise InvalidValueError(
-                f"unknown driver {text!r}{nearest(text, known)}; known are {', '.join(known)}, and "
-                "file.py:Class or package.module:Class names one of your own"
-            )
-        found = load_object(text, group=DRIVERS, what="driver")
-    if not callable(found):
-        raise InvalidValueError(f"{text} is no driver's class but a {type(found).__name__}")
-    return found
+    shipped = shipped_for(kind)
+    code = code_of(text, folder, shipped)
+    found = _shipped(code.name) if text in shipped else code.load()
+    return check_driver(text, found, kind, is_users=code.defines(found))
 
 
-def data_sheet(text: str) -> Limits:
-    """Limits by name; InvalidValueError: there are none."""
-    found = (
-        _shipped(DATA_SHEETS[text])
-        if text in DATA_SHEETS
-        else load_object(text, group=DRIVERS, what="data sheet")
-    )
+def data_sheet(text: str, folder: Path) -> Limits:
+    """Limits by name; InvalidValueError: there are none.
+
+    folder: that of the robot file.
+    """
+    code = Code.of(text, folder, DATA_SHEETS, what="data sheet")
+    found = _shipped(code.name) if text in DATA_SHEETS else code.load("data sheet")
     if not isinstance(found, Limits):
         raise InvalidValueError(f"{text} are no robot_runtime.Limits but a {type(found).__name__}")
     return found
@@ -106,10 +103,3 @@ def _share_drivers() -> None:
     package = sys.modules[_SHIPPED]
     theirs = [str(Path.cwd() / _SHIPPED), *getattr(package, "__path__", ())]
     package.__path__ = list(dict.fromkeys([str(shipped / _SHIPPED), *theirs]))
-
-
-def _beside(text: str, folder: Path) -> str:
-    """A file is named as it lies beside the robot's file."""
-    place, _, name = text.rpartition(":")
-    is_file = place.endswith(".py") and not Path(place).is_absolute()
-    return f"{folder / place}:{name}" if is_file else text

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from robot_runtime.cli.robot_file.make import Maker
@@ -37,7 +36,7 @@ def made_teleop(maker: Maker, where: str, table: Mapping[str, Any]) -> dict[str,
 
 def open_teleop(text: str, opened: ExitStack) -> dict[str, Any]:
     """The same of a command line; it is closed with what it is opened in."""
-    maker = Maker(opened, Path())
+    maker = Maker(opened, None)
     return made_teleop(maker, "--teleop", teleop_table(text))
 
 
