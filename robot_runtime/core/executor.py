@@ -21,7 +21,7 @@ from robot_runtime.core.plan.answers import PartOutcome, Pending, Splice
 from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.predict import HandPose, StatePredictor
+from robot_runtime.core.plan.predict import HandPose, StatePredictor, check_odometry
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
@@ -360,7 +360,7 @@ class Executor:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
 
         What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
-        InvalidValueError: the method would roll forward a hand of which only the measured pose is known.
+        InvalidValueError: the method rolls the state forward, and the state lacks what that needs.
         """
         self._journal(entry.WasReset(state, now_ns))
         if not state.is_finite:
@@ -371,6 +371,8 @@ class Executor:
                 "the robot may be elsewhere by now"
             )
         self._planner.check(state)
+        if self._corrector.is_used and self._lead_ns > 0:
+            check_odometry(self.action_spec, state)
         self._start_anew(state, now_ns)
         self._motion.reset(state, now_ns)
         self._handovers.forget()
