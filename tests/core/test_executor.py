@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from robot_runtime.core.method.request_parts import (
     BeforePlanEnds,
@@ -173,6 +174,15 @@ def test_an_answer_from_before_a_reset_is_refused():
     new = ask(robot, DT)
     assert new.epoch == old.epoch + 1
     assert robot.on_part(answer(new, ramp(0.0, 0.1)), DT) is PartOutcome.RUNS
+
+
+def test_an_answer_of_another_epoch_is_refused_though_its_request_is_open():
+    robot = started()
+    request = ask(robot, 0)
+    for epoch in (request.epoch - 1, request.epoch + 1):
+        part = structs.replace(answer(request, ramp(1.0, 0.1)), epoch=epoch)
+        assert robot.on_part(part, 0) is PartOutcome.UNKNOWN
+    assert robot.on_part(answer(request, ramp(1.0, 0.1)), 0) is PartOutcome.RUNS
 
 
 def test_duplicate_and_reordered_parts_are_refused():
