@@ -434,7 +434,8 @@ class Executor:
     def tick(self, state: RobotState, now_ns: int) -> Tick:
         """The command for `now_ns`. Call `reset` first, then this at every control period.
 
-        A clock that stands or goes back is counted, and time goes on by the control period.
+        A clock that stands, or goes back by up to a control period, is counted, and time goes on by the
+        control period. One that goes back farther is followed: the robot holds and asks anew.
         """
         tick = self._tick(state, now_ns)
         self._journal(entry.Ticked(state, now_ns, tick))
@@ -442,8 +443,11 @@ class Executor:
 
     def _tick(self, state: RobotState, now_ns: int) -> Tick:
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
-            now_ns = self._ticked_ns + self._period_ns
             self.counts.clock_steps_back += 1
+            if self._ticked_ns - now_ns > self._period_ns:
+                self._go_back_to(now_ns)
+            else:
+                now_ns = self._ticked_ns + self._period_ns
         self._ticked_ns = now_ns
         self._trouble = self._watch.look(state, now_ns)
         if self._trouble is not None:
@@ -487,6 +491,18 @@ class Executor:
             phase_of=self._handovers.phases(),
             policy_command=moved.policy_command,
         )
+
+    def _go_back_to(self, now_ns: int) -> None:
+        """The clock went back: what was planned, asked and seen has times that are still to come. Forget it."""
+        self._on(Cause.CLOCK_WENT_BACK)
+        self._brake()
+        self._epoch_begins()
+        self._planner.begin_anew()
+        self._arming.forget_chunks()
+        self._watch.reset()
+        self._parts.forget()
+        self._motion.begin_at(now_ns)
+        self._still_since_ns, self._armed_ns = now_ns, min(self._armed_ns, now_ns)
 
     def _brake(self) -> None:
         """Leave the plan for good: only a fresh chunk or a reset moves the robot again."""
