@@ -66,6 +66,10 @@ class Arming:
     def begin_anew(self) -> None:
         """The robot was reset: chunks have to come again, too."""
         self.disarm()
+        self.forget_chunks()
+
+    def forget_chunks(self) -> None:
+        """Chunks have to come again before a person arms."""
         self._num_fresh = 0
         self._came_ns = self._asked_ns = None
 

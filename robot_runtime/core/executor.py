@@ -21,7 +21,7 @@ from robot_runtime.core.plan.answers import PartOutcome, Pending, Splice
 from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.predict import HandPose, StatePredictor
+from robot_runtime.core.plan.predict import HandPose, StatePredictor, check_odometry
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
@@ -360,7 +360,7 @@ class Executor:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
 
         What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
-        InvalidValueError: the method would roll forward a hand of which only the measured pose is known.
+        InvalidValueError: the method rolls the state forward, and the state lacks what that needs.
         """
         self._journal(entry.WasReset(state, now_ns))
         if not state.is_finite:
@@ -371,6 +371,8 @@ class Executor:
                 "the robot may be elsewhere by now"
             )
         self._planner.check(state)
+        if self._corrector.is_used and self._lead_ns > 0:
+            check_odometry(self.action_spec, state)
         self._start_anew(state, now_ns)
         self._motion.reset(state, now_ns)
         self._handovers.forget()
@@ -432,7 +434,8 @@ class Executor:
     def tick(self, state: RobotState, now_ns: int) -> Tick:
         """The command for `now_ns`. Call `reset` first, then this at every control period.
 
-        A clock that stands or goes back is counted, and time goes on by the control period.
+        A clock that stands, or goes back by up to a control period, is counted, and time goes on by the
+        control period. One that goes back farther is followed: the robot holds and asks anew.
         """
         tick = self._tick(state, now_ns)
         self._journal(entry.Ticked(state, now_ns, tick))
@@ -440,8 +443,11 @@ class Executor:
 
     def _tick(self, state: RobotState, now_ns: int) -> Tick:
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
-            now_ns = self._ticked_ns + self._period_ns
             self.counts.clock_steps_back += 1
+            if self._ticked_ns - now_ns > self._period_ns:
+                self._go_back_to(now_ns)
+            else:
+                now_ns = self._ticked_ns + self._period_ns
         self._ticked_ns = now_ns
         self._trouble = self._watch.look(state, now_ns)
         if self._trouble is not None:
@@ -485,6 +491,18 @@ class Executor:
             phase_of=self._handovers.phases(),
             policy_command=moved.policy_command,
         )
+
+    def _go_back_to(self, now_ns: int) -> None:
+        """The clock went back: what was planned, asked and seen has times that are still to come. Forget it."""
+        self._on(Cause.CLOCK_WENT_BACK)
+        self._brake()
+        self._epoch_begins()
+        self._planner.begin_anew()
+        self._arming.forget_chunks()
+        self._watch.reset()
+        self._parts.forget()
+        self._motion.begin_at(now_ns)
+        self._still_since_ns, self._armed_ns = now_ns, min(self._armed_ns, now_ns)
 
     def _brake(self) -> None:
         """Leave the plan for good: only a fresh chunk or a reset moves the robot again."""

@@ -42,7 +42,8 @@ class ObservationHistory:
 
     def is_due(self, t_obs_ns: int) -> bool:
         """Whether a frame is to be noted of what is measured now."""
-        return self._due_ns is None or t_obs_ns >= self._due_ns
+        is_back = bool(self._frames) and t_obs_ns < self._frames[-1].t_obs_ns
+        return is_back or self._due_ns is None or t_obs_ns >= self._due_ns
 
     def note(self, seen: Observation) -> None:
         """Keep what was seen. A clock that goes back begins anew; what is known already changes nothing."""

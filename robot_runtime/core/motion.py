@@ -93,6 +93,7 @@ class Motion:
 
     def reset(self, state: RobotState, now_ns: int) -> None:
         """Stand where the robot is; what is in motion goes on as it moves, and brakes."""
+        self.begin_at(now_ns)
         for part, body in self._bodies.items():
             body.reset(state.arm(part).q, now_ns)
         here = command_at_state(self._spec, state)
@@ -120,6 +121,11 @@ class Motion:
         if self._moved_ns is None or now_ns is None:
             return True
         return now_ns - self._moved_ns >= self._parts.follows_ns
+
+    def begin_at(self, now_ns: int) -> None:
+        """Nothing has moved later than this: the clock may have gone back."""
+        self._moved_ns = None if self._moved_ns is None else min(self._moved_ns, now_ns)
+        self._shared_ns = {part: min(moved_ns, now_ns) for part, moved_ns in self._shared_ns.items()}
 
     def note_motion(self, now_ns: int, parts: Collection[str] | None = None) -> None:
         """These parts, None all, may be in motion by what is sent now."""

@@ -35,6 +35,7 @@ class Cause(Enum):
     STATE_STALE = "the robot's state is too old"
     STATE_INVALID = "the robot's state holds NaN or infinite numbers"
     CLOCKS_DISAGREE = "parts were measured too far apart in time: a clock is wrong, or one of them is late"
+    CLOCK_WENT_BACK = "the clock went back: the plan and all open answers count from times still to come"
     ODOMETRY_JUMPED = "odometry jumped: the plan and all open answers count from where the base never was"
     ODOMETRY_FROZEN = "odometry stands still while the base is driven: frozen, or the base is stuck"
     TRACKING_LOST = "the arm is too far from its setpoint"
@@ -51,6 +52,7 @@ TRANSITIONS = MappingProxyType(
         (Mode.RUN, Cause.HANDED_BACK): Mode.HOLD,
         (Mode.RUN, Cause.STATE_STALE): Mode.HOLD,
         (Mode.RUN, Cause.CLOCKS_DISAGREE): Mode.HOLD,
+        (Mode.RUN, Cause.CLOCK_WENT_BACK): Mode.HOLD,
         (Mode.RUN, Cause.ODOMETRY_JUMPED): Mode.HOLD,
         (Mode.RUN, Cause.STATE_INVALID): Mode.STOP,
         (Mode.RUN, Cause.ODOMETRY_FROZEN): Mode.STOP,

@@ -88,6 +88,7 @@ class Pacer:
     """Ticks at absolute deadlines `start + k*period`.
 
     A tick that overruns loses the deadlines it slept through; they are counted, never caught up in a burst.
+    By a clock that has gone back they begin anew, a period from its time.
     """
 
     def __init__(self, clock: Clock, *, period_ns: int) -> None:
@@ -100,7 +101,9 @@ class Pacer:
     def wait(self) -> TickTiming:
         """Sleep until the next deadline."""
         self._deadline_ns += self._period_ns
-        behind_ns = self._clock.now_ns() - self._deadline_ns
+        now_ns = self._clock.now_ns()
+        self._deadline_ns = min(self._deadline_ns, now_ns + self._period_ns)
+        behind_ns = now_ns - self._deadline_ns
         num_skipped = max(0, behind_ns // self._period_ns)
         self._deadline_ns += num_skipped * self._period_ns
         self._clock.sleep_until_ns(self._deadline_ns)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from robot_runtime.core.method.request_parts import (
     BeforePlanEnds,
@@ -32,7 +33,7 @@ from tests.core.support import (
     state_at,
 )
 
-MS = 1_000_000
+MS, NS_PER_S = 1_000_000, 1_000_000_000
 
 
 def started(method="time-aligned", **kwargs):
@@ -173,6 +174,15 @@ def test_an_answer_from_before_a_reset_is_refused():
     new = ask(robot, DT)
     assert new.epoch == old.epoch + 1
     assert robot.on_part(answer(new, ramp(0.0, 0.1)), DT) is PartOutcome.RUNS
+
+
+def test_an_answer_of_another_epoch_is_refused_though_its_request_is_open():
+    robot = started()
+    request = ask(robot, 0)
+    for epoch in (request.epoch - 1, request.epoch + 1):
+        part = structs.replace(answer(request, ramp(1.0, 0.1)), epoch=epoch)
+        assert robot.on_part(part, 0) is PartOutcome.UNKNOWN
+    assert robot.on_part(answer(request, ramp(1.0, 0.1)), 0) is PartOutcome.RUNS
 
 
 def test_duplicate_and_reordered_parts_are_refused():
@@ -390,6 +400,50 @@ def test_a_clock_that_goes_back_is_counted_and_the_commands_go_on_by_the_control
     assert any("or went back" in sentence for sentence in robot.counts.fallbacks())
     assert_smooth(sent)
     assert robot.is_at_rest
+
+
+@pytest.mark.parametrize("is_moving", [True, False])
+@pytest.mark.parametrize("latency_ns", [0, 3 * TICK])
+@pytest.mark.parametrize("back", [3 * TICK, 90 * MS, 120 * MS, 5 * NS_PER_S, 10**15])
+def test_a_robot_whose_clock_goes_back_holds_and_then_runs_a_fresh_chunk(back, latency_ns, is_moving):
+    robot, now, sent = late_arm(latency_ns, is_moving=is_moving)
+    is_running, num_steps, num_resumed, coming = is_moving, 0, 0, []
+    for t in range(now - back, now - back + 40 * DT, TICK):
+        if robot.wants_request(t):
+            request = robot.make_request(observation_at(t, q=tuple(sent[-1])))
+            coming.append((t + DT, answer(request, sent[-1][0] + ramp(0.0, 0.05))))
+        for each in [each for each in coming if each[0] <= t]:
+            coming.remove(each)
+            robot.on_part(each[1], t)
+        tick = robot.tick(state_at(t, q=tuple(sent[-1])), t)
+        assert tick.now_ns == t
+        sent.append(tick.command.arm.q)
+        num_steps += is_running and tick.cause is Cause.CLOCK_WENT_BACK
+        num_resumed += tick.mode is Mode.RUN
+        is_running = tick.mode is Mode.RUN
+    assert num_steps == is_moving
+    assert robot.counts.clock_steps_back == 1
+    assert num_resumed > 20
+    assert_smooth(sent)
+
+
+def test_a_robot_that_is_reset_after_its_clock_went_back_comes_to_rest():
+    robot, now, sent = late_arm(3 * TICK, is_moving=True)
+    then = now - 10**15
+    robot.reset(state_at(then, q=tuple(sent[-1])), then)
+    run(robot, then, then + 20 * DT)
+    assert robot.is_at_rest
+    ask(robot, then + 20 * DT)
+
+
+def late_arm(latency_ns, *, is_moving):
+    """An arm of that latency, long after its clock began; the time of the next tick, and what was sent."""
+    robot, start = executor(limits=NARROW_LIMITS, part_latency_ns={"arm": latency_ns}), 2 * 10**15
+    robot.reset(state_at(start), start)
+    if is_moving:
+        robot.on_part(answer(ask(robot, start), ramp(0.0, 0.05)), start)
+    end = start + 3 * DT
+    return robot, end, [tick.command.arm.q for tick in run(robot, start, end)]
 
 
 def test_a_clock_that_goes_back_behind_the_reset_does_not_raise_either():

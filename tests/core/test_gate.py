@@ -117,6 +117,36 @@ def test_a_target_that_stays_is_reached_or_the_limit_before_it_and_kept(axis, pi
     assert_within(path, axis.limits, axis.period_s, axis.low, axis.high)
 
 
+def test_an_axis_beyond_its_range_comes_back_within_its_speed_acceleration_and_jerk():
+    """Little jerk for the acceleration: a brake on the way in takes long, and may turn round."""
+    limits = MotionLimits(speed=np.array([0.4]), acceleration=np.array([1.5]), jerk=np.array([9.0]))
+    axis = Ends(limits, -1.0, 1.0, 0.002)
+    for side in (-1.0, 1.0):
+        for brakes in range(30, 64):
+            targets = [*[[-0.07 * side]] * 26, *[None] * brakes, *[[0.84 * side]] * 7, *[None] * 60]
+            assert_comes_back(lead(axis.gate(), [1.28 * side], targets), axis)
+
+
+@settings(max_examples=25)
+@given(axes(), st.floats(-6.0, 0.0), st.booleans(), asked, st.floats(0.05, 0.95))
+def test_an_axis_that_starts_beyond_its_range_is_led_in_whatever_is_asked_for(
+    axis, beyond, is_above, pieces, place
+):
+    here = axis.high + 10.0**beyond if is_above else axis.low - 10.0**beyond
+    gate, target = axis.gate(), axis.low + place * (axis.high - axis.low)
+    path = lead(gate, [here], [*spread(axis, pieces), *[[target]] * axis.patience])
+    assert_comes_back(path, axis)
+    assert gate.is_at_rest
+    assert abs(path[-1, 0] - target) <= 1e-9
+
+
+def assert_comes_back(path: np.ndarray, axis: Ends) -> None:
+    """Within speed, acceleration and jerk, and never farther beyond the range than before."""
+    beyond = np.maximum(np.maximum(path - axis.high, axis.low - path), 0.0)
+    assert (np.diff(beyond, axis=0) <= 0.0).all()
+    assert_within(path, axis.limits, axis.period_s, -math.inf, math.inf)
+
+
 def planned(axis: Ends, stops: list[float], shares: list[float], share: float) -> list[list[float]]:
     """Samples of a path that stands at each stop, keeping to a share of all limits."""
     given_, out, otg = InputParameter(1), OutputParameter(1), Ruckig(1, axis.period_s)

@@ -105,6 +105,14 @@ def test_memory_is_bounded_whoever_asks_how_often():
     assert len(history._frames) <= 2 * PER_SPACING * 2
 
 
+def test_after_a_clock_went_back_frames_are_due_by_its_new_time():
+    history = history_of()
+    watch(history, range(1000, 2000, 5))
+    assert history.is_due(100)
+    watch(history, range(100, 400, 5))
+    assert shown(history, 400) == [200, 300, 400]
+
+
 def test_a_state_rolled_forward_keeps_what_was_measured_before():
     history = history_of(2)
     watch(history, range(0, 500, 5))

@@ -141,6 +141,18 @@ def test_the_gripper_keeps_to_its_range_and_its_limits(pieces):
     assert ((widths >= -1e-15) & (widths <= 0.08 + 1e-15)).all()
 
 
+@pytest.mark.parametrize("start", [-0.02, 0.1])
+def test_a_gripper_measured_beyond_its_range_is_led_in_within_its_limits(start):
+    limiter = Limiter(LIMITS, period_ns=STEP)
+    limiter.reset(Command(gripper=GripperCommand(width=start)), 0)
+    out = sent(
+        limiter, [np.array([0.05])] * 2000, lambda x: Command(gripper=GripperCommand(width=float(x[0])))
+    )
+    widths = np.array([[start]] * 3 + [[command.gripper.width] for command in out])
+    assert_within(widths, LIMITS.gripper)
+    assert widths[-1] == 0.05
+
+
 @given(asked)
 def test_a_base_led_by_pose_keeps_to_its_limits_along_its_own_axes(pieces):
     limiter = Limiter(LIMITS, period_ns=STEP)
@@ -236,6 +248,17 @@ def test_after_a_stall_it_goes_on_from_where_it_was_and_counts():
     after, _ = limiter.limit(joints(*ramp[350]), 350 * STEP)
     assert (np.abs(after.arm.q - before) <= 2.0 * 0.2 * DT_S).all()
     assert (limiter.num_stalls, limiter.stalled_ns) == (1, 149 * STEP)
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ns", "num_stalls"), [(STEP, 0), (3 * STEP // 2 - 1, 0), (3 * STEP // 2, 1)]
+)
+def test_a_tick_that_comes_half_a_period_late_is_a_stall(elapsed_ns, num_stalls):
+    limiter = Limiter(LIMITS, period_ns=STEP)
+    limiter.reset(joints(0.0, 0.0), 0)
+    limiter.brake(STEP)
+    limiter.brake(STEP + elapsed_ns)
+    assert (limiter.num_stalls, limiter.stalled_ns) == (num_stalls, num_stalls * (elapsed_ns - STEP))
 
 
 def test_what_was_held_back_is_told_by_part_and_kind():

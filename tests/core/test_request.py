@@ -22,10 +22,23 @@ from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSched
 from robot_runtime.core.method.splice_parts import NotBeforePlanned, TimeAligned
 from robot_runtime.core.method.table import METHODS, Method, method_named
 from robot_runtime.core.plan.limits import JointLimits, Limits
-from robot_runtime.core.values.action import NS_PER_S, JointPosition
-from robot_runtime.core.values.state import ArmState, RobotState
+from robot_runtime.core.values.action import NS_PER_S, BaseTwist, JointPosition, JointVelocity
+from robot_runtime.core.values.state import ArmState, BaseState, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
-from tests.core.support import DT, SLOW_TICK, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import (
+    DT,
+    MOBILE_LIMITS,
+    OPEN_LIMITS,
+    SLOW_TICK,
+    SPEC,
+    TICK,
+    ConstantHead,
+    answer,
+    executor,
+    observation_at,
+    ramp,
+    state_at,
+)
 
 MS = 1_000_000
 
@@ -462,3 +475,46 @@ def test_a_hand_that_could_not_be_rolled_forward_with_its_joints_is_named_before
     robot.reset(RobotState(t_ns=0, parts={"left": arm, "right": arm}), 0)
     with pytest.raises(InvalidValueError, match=f"hand_pose={{'{lacking}': ...}}"):
         robot.reset(RobotState(t_ns=0, parts={"left": seen, "right": seen}), 0)
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.1])
+@pytest.mark.parametrize("x_WB", [None, np.zeros(3)])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_base_without_odometry_is_refused_before_the_start_or_never_raises(method, x_WB, latency_s):
+    spec = replace(SPEC, fields=(JointPosition(2), BaseTwist()))
+    robot = executor(
+        METHODS[method],
+        action_spec=spec,
+        limits=OPEN_LIMITS.replace(base=MOBILE_LIMITS.base),
+        correction_head=ConstantHead(*[0.0] * spec.dim, action_spec=spec),
+        part_latency_ns={"base": round(latency_s * NS_PER_S)},
+    )
+
+    def state(t_ns: int) -> RobotState:
+        base = BaseState(x_WB=x_WB, V_WB_B=np.zeros(3))
+        return state_at(t_ns).with_parts({"base": base})
+
+    rolls = isinstance(METHODS[method].request, RolledForwardState) or (method == "a2c2" and latency_s > 0.0)
+    if rolls and x_WB is None:
+        with pytest.raises(InvalidValueError, match="expected x_WB"):
+            robot.reset(state(0), 0)
+        return
+    robot.reset(state(0), 0)
+    under_way = []
+    for t in range(SLOW_TICK, 4 * NS_PER_S, SLOW_TICK):
+        if robot.wants_request(t):
+            request = robot.make_request(Observation(state=state(t)))
+            under_way.append((t + 80 * MS, answer(request, np.full((SPEC.horizon, 5), 0.1))))
+        for each in [each for each in under_way if each[0] <= t]:
+            under_way.remove(each)
+            robot.on_part(each[1], t)
+        if robot.wants_correction(t):
+            robot.correct(Observation(state=state(t)), t)
+        robot.tick(state(t), t)
+
+
+def test_joints_commanded_by_velocity_have_to_be_measured():
+    robot = executor(action_spec=replace(SPEC, fields=(JointVelocity(2),)))
+    for parts in ({}, {"arm": ArmState(q=np.zeros(1), dq=np.zeros(1))}):
+        with pytest.raises(ValueError, match="arm"):
+            robot.reset(RobotState(t_ns=0, parts=parts), 0)

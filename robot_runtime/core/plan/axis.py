@@ -117,11 +117,11 @@ class Axis:
             abs(step) <= self.speed
             and abs(b) <= self.acceleration
             and abs(b - self.b) <= self.jerk
-            and self.may_be(at, at + step, step, b)
+            and self.may_be(at + step, step, b)
         )
 
-    def may_be(self, before: float, at: float, s: float, b: float) -> bool:
-        """Whether it may be there, moving so, one period after it was at `before`.
+    def may_be(self, at: float, s: float, b: float) -> bool:
+        """Whether it may be there, moving so: beyond an end of its range, only if its brake never goes out.
 
         A short way to say yes comes first: from w a brake takes no more than w (2 + B / 2h) + w² / 2B.
         """
@@ -135,15 +135,15 @@ class Axis:
             w += self.offset
             if w * w <= self.gain * room:
                 return True
-        up = max(self.high, before) - at + self.tolerance
-        down = at - min(self.low, before) + self.tolerance
-        return self._may_go_up(up, self.curve_high - at, s, b) and self._may_go_up(
-            down, at - self.curve_low, -s, -b
+        return self._may_go_up(up + self.tolerance, self.curve_high - at, s, b) and self._may_go_up(
+            down + self.tolerance, at - self.curve_low, -s, -b
         )
 
     def _may_go_up(self, room: float, curve_room: float, s: float, b: float) -> bool:
         """Whether the brake ends within its room upwards, and keeps to the speeds on the way there."""
-        if not (room >= 0.0 and s <= self.speed and self.brake.peak(s, b) <= self.speed):
+        if room < 0.0:
+            return not self.brake.rises(s, b)
+        if not (s <= self.speed and self.brake.peak(s, b) <= self.speed):
             return False
         if room < math.inf and not self.brake.reach(s, b) <= room:
             return False
@@ -152,11 +152,11 @@ class Axis:
     def _is_below_curve(self, room: float, s: float, b: float) -> bool:
         """Whether it stays below the speed curve: (s + c)² <= k times the room, in every period."""
         brake, gain, c = self.brake, self.gain, self.offset
-        if self.acceleration > _LONG_RAMP * self.jerk and (s > 0.0 or b > 0.0):
+        if not brake.rises(s, b):
+            return True
+        if self.acceleration > _LONG_RAMP * self.jerk:
             w = max(brake.peak(s, b), 0.0) + c
             return w * w <= gain * (room - brake.reach(s, b))
-        if s <= 0.0 and brake.reach(s, b) <= 0.0:
-            return True
         for _ in range(_LONG_BRAKE):
             if s <= 0.0 and b <= 0.0:
                 return True
@@ -196,7 +196,7 @@ class Axis:
             step = s + b
             if not self.brake.reach(step, b) <= gap - step:
                 return False
-            return self.may_be(at, at + sign * step, sign * step, sign * b)
+            return self.may_be(at + sign * step, sign * step, sign * b)
 
         if is_good(most):
             return sign * (s + most)

@@ -68,11 +68,15 @@ class Brake:
         k = math.floor(b / self.change)
         return s + k * b - 0.5 * self.change * k * (k + 1)
 
+    def rises(self, s: float, b: float) -> bool:
+        """Whether it goes up at all on its way to a stand."""
+        return s > 0.0 or b - self.change > self._ending(-s)
+
     def reach(self, s: float, b: float) -> float:
         """How far up it gets at most from where it is on the way to a stand; 0 if it only goes down."""
         h = self.change
         if s < 0.0:
-            if b - h <= self._ending(-s):
+            if not self.rises(s, b):
                 return 0.0
             rise = b - 0.5 * h  # it turns round: up from 0 in the period in which it passes it
             m = math.ceil((rise - math.sqrt(max(rise * rise + 2.0 * h * s, 0.0))) / h)

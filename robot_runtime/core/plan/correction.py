@@ -176,6 +176,11 @@ class Corrector:
         _refuse_misfit(part, head, action_spec)
         self._head, self._bounds = head, _bounds(part, action_spec)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether the method corrects rows on the robot."""
+        return self._head is not None
+
     def forget(self) -> None:
         """The robot was halted or reset: what earlier chunks said is void."""
         self._chunks, self._last = {}, None

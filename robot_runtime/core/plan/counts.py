@@ -37,7 +37,8 @@ class Counts:
     stalls: int = 0
     """Ticks that came half a control period late or more: the commands went on from where they were."""
     clock_steps_back: int = 0
-    """Ticks for no later a time than the one before: the commands went on by the control period."""
+    """Ticks for no later a time than the one before: the commands went on by the control period, or the robot
+    held and asked anew if the clock had gone back by more than that."""
     odometry_jumps: int = 0
     """Times the robot held and asked anew because odometry had jumped."""
 
@@ -65,9 +66,8 @@ class Counts:
             "its limits, later than the chunk says": self.far_seams,
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
             STALLED: self.stalls,
-            "the clock stood still or went back; the commands go on by the control period": (
-                self.clock_steps_back
-            ),
+            "the clock stood still or went back; the commands go on by the control period, and by more than "
+            "that the robot holds and asks anew": self.clock_steps_back,
             "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
             "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
                 self.unreached_ticks

@@ -159,7 +159,7 @@ class AxisGate:
             velocity, acceleration = velocity or too_fast, acceleration or too_hard
             jerk = jerk or (too_sudden and not self._is_rate)
             is_slow = not (too_fast or too_hard or too_sudden) and abs(late) <= axis.snap
-            passing.append(is_slow and axis.may_be(p, p + to_go, to_go, b))
+            passing.append(is_slow and axis.may_be(p + to_go, to_go, b))
         if all(passing):
             for axis, to_go in zip(self._axes, gap, strict=True):
                 axis.go(to_go)

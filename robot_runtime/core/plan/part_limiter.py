@@ -290,8 +290,7 @@ def _make_part(name: str, command: PartCommand, limits: PartLimits | None, perio
         case GripperCommand(width=width), GripperLimits(motion=MotionLimits() as motion):
             low, high = np.array([limits.low]), np.array([limits.high])
             gate = AxisGate(motion, period_s=period_s, low=low, high=high)
-            start = [min(max(width, limits.low), limits.high)]
-            return _Numbers(gate, start, lambda numbers: GripperCommand(width=numbers[0]))
+            return _Numbers(gate, [width], lambda numbers: GripperCommand(width=numbers[0]))
         case BasePoseCommand(x_WB=x), BaseLimits():
             gate = AxisGate(limits.motion, period_s=period_s)
             return BasePoseLimiter(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)))
@@ -304,8 +303,8 @@ def _make_part(name: str, command: PartCommand, limits: PartLimits | None, perio
             return _FreeNumbers(limits, command)
         case NumbersCommand(values=values, is_held=is_held), NumbersLimits(motion=MotionLimits() as motion):
             gate = AxisGate(motion, period_s=period_s, low=limits.low, high=limits.high)
-            start = np.clip(values, limits.low, limits.high).tolist()
-            return _Numbers(gate, start, lambda n: NumbersCommand(values=np.array(n), is_held=is_held))
+            make = lambda n: NumbersCommand(values=np.array(n), is_held=is_held)  # noqa: E731
+            return _Numbers(gate, values.tolist(), make)
     raise InvalidValueError(
         f"{name} is commanded ({type(command).__name__}), but the robot's limits declare none for it"
     )

@@ -15,7 +15,7 @@ import pinocchio as pin
 
 from robot_runtime.core.method.request_parts import IntegratedDeltas, LastTarget, RollForward, TrackingLag
 from robot_runtime.core.plan.timeline import ChunkTimeline
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec
 from robot_runtime.core.values.command import (
     BasePoseCommand,
     BaseTwistCommand,
@@ -26,6 +26,7 @@ from robot_runtime.core.values.command import (
     NumbersCommand,
     PoseCommand,
 )
+from robot_runtime.core.values.fields import BaseTwist
 from robot_runtime.core.values.shapes import Float, Int
 from robot_runtime.core.values.state import (
     ARM,
@@ -36,6 +37,7 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.core.values.transforms import compose_planar, integrate_twist, inverse_planar, wrap_angle
+from robot_runtime.errors import InvalidValueError
 
 HandPose = Callable[[np.ndarray], pin.SE3]
 """Forward kinematics, joints (N,) [rad] to X_BE."""
@@ -131,6 +133,16 @@ class StatePredictor:
             q = q + told.dq * (step_ns * 1e-9)
             now_ns += step_ns
         return q
+
+
+def check_odometry(spec: ActionSpec, state: RobotState) -> None:
+    """InvalidValueError: the state lacks the odometry from which twists of a base are rolled forward."""
+    for f in spec.fields:
+        if isinstance(f, BaseTwist) and state.base(f.part).x_WB is None:
+            raise InvalidValueError(
+                f"rolling the twists of {f.part!r} forward needs its odometry: expected x_WB in the state, "
+                "got None; measure it, or take a method that does not roll the state forward"
+            )
 
 
 def hand_pose_of(hand_pose: "HandPose | Mapping[str, HandPose] | None", part: str) -> HandPose | None:

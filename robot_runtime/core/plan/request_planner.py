@@ -25,7 +25,7 @@ from robot_runtime.core.method.request_parts import (
     Synchronous,
 )
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.predict import HandPose, StatePredictor
+from robot_runtime.core.plan.predict import HandPose, StatePredictor, check_odometry
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec
@@ -125,9 +125,11 @@ class RequestPlanner:
             self._predictor = StatePredictor(model=part.model or LastTarget(), hand_pose=hand_pose)
 
     def check(self, state: RobotState) -> None:
-        """InvalidValueError: a hand is measured that could not be rolled forward with its joints."""
+        """InvalidValueError: the state cannot be rolled forward: a base commanded by twists has no odometry,
+        or an end effector is measured whose forward kinematics are unknown."""
         if self._predictor is None:
             return
+        check_odometry(self._spec, state)
         for f in self._spec.fields:
             moves_joints = isinstance(f, JointPosition | JointVelocity)
             if moves_joints and state.hand(f.part) is not None and not self._predictor.knows_hand(f.part):

@@ -260,13 +260,12 @@ def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
 
 def _at_rest(f: ActionField, state: RobotState) -> PartCommand:
     match f:
-        case JointPosition() | JointVelocity(is_integrated=True):
+        case JointPosition() | JointVelocity():
             q = state.arm(f.part).q
             if q.shape != (f.dim,):
                 raise ValueError(f"the policy moves {f.dim} joints of {f.part!r}, the state has {q.size}")
-            return JointCommand(q=q)
-        case JointVelocity():
-            return JointVelocityCommand(dq=np.zeros(f.dim))
+            is_velocity = isinstance(f, JointVelocity) and not f.is_integrated
+            return JointVelocityCommand(dq=np.zeros(f.dim)) if is_velocity else JointCommand(q=q)
         case EndEffectorPose() | WorldEndEffectorPose():
             X_BE = state.hand(f.part)
             if X_BE is None:
