@@ -6,6 +6,7 @@ pictures too; their cards say from how much, and which of them went on from wher
 python scripts/train_shipped_policies.py                # three hours of one core
 python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
 python scripts/train_shipped_policies.py --checkpoints fetch-seeing     # from pictures, recorded first
+python scripts/train_shipped_policies.py --checkpoints track-offset     # for vlash, on from track
 
 The cards say what `robot-runtime bench methods` and `bench household` found (`sim/lab/results`).
 """
@@ -19,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from policies.flow.checkpoint import load, write_card
+from safetensors.torch import load_file, save_file
+
+from policies.flow.checkpoint import WEIGHTS, load, write_card
 from robot_runtime.cli.options import Some
 from robot_runtime.cli.script import run_script
 from robot_runtime.evaluation.statistics import wilson_interval
@@ -36,7 +39,16 @@ MOBILE_ROWS = 4
 RUNTIME = (sys.executable, "-m", "robot_runtime.cli")
 ROOT = Path(__file__).parent.parent
 CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "lab" / "results"
-NAMES = (*TABLE_TASKS, *HOUSEHOLD_TASKS, *(f"{task}{SEEING_SUFFIX}" for task in HOUSEHOLD_TASKS))
+METHOD_RECIPES = {"offset": "vlash", "masked": "remac", "lambda-mask": "xiaomi"}
+"""Recipes that one method alone needs, and that method: policies to try it with, shipped for two tasks."""
+METHOD_TASKS = ("track", "pick_place")
+FOR_METHODS = {f"{task}-{recipe}": (task, recipe) for task in METHOD_TASKS for recipe in METHOD_RECIPES}
+NAMES = (
+    *TABLE_TASKS,
+    *HOUSEHOLD_TASKS,
+    *(f"{task}{SEEING_SUFFIX}" for task in HOUSEHOLD_TASKS),
+    *FOR_METHODS,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +62,9 @@ class Args:
 def train(name: str) -> None:
     """A mobile robot's in one step, from pictures where it sees; the table's in two on one collection."""
     shutil.rmtree(CHECKPOINTS / name, ignore_errors=True)  # `train` replaces nothing
+    if name in FOR_METHODS:
+        train_for_method(*FOR_METHODS[name], CHECKPOINTS / name)
+        return
     task = name.removesuffix(SEEING_SUFFIX)
     command = [*RUNTIME, "train", "--task", task]
     if name in HOUSEHOLD_TASKS:
@@ -65,6 +80,44 @@ def train(name: str) -> None:
         subprocess.run([*command, "--recipe", PREFIX, "--output", str(start)], check=True)
         command += ["--recipe", SHIPPED, "--init", str(start), "--output", str(CHECKPOINTS / task)]
         subprocess.run(command, check=True)
+
+
+def train_for_method(task: str, recipe: str, output: Path) -> None:
+    """On from the task's own policy, by way of a plain one for adapters; weights kept in half precision."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [*RUNTIME, "train", "--task", task, "--demonstrations", f"{scratch}/demonstrations.npz"]
+        init = task
+        if recipe == "masked":
+            init = f"{scratch}/{task}-plain"
+            subprocess.run([*command, "--recipe", "plain", "--init", task, "--output", init], check=True)
+        subprocess.run([*command, "--recipe", recipe, "--init", init, "--output", str(output)], check=True)
+    halve(output)
+
+
+def halve(folder: Path) -> None:
+    """Keep a checkpoint's network in half precision: half the size; `load` gives float32 again."""
+    tensors = load_file(folder / WEIGHTS)
+    half = {name: t.half() if name.startswith("model.") else t for name, t in tensors.items()}
+    save_file(half, folder / WEIGHTS)
+
+
+def success_of(name: str) -> dict[str, dict[str, object]]:
+    """Success of a policy that one method needs, by `eval`: with the method, and by row 0 on arrival."""
+    task, recipe = FOR_METHODS[name]
+    out: dict[str, dict[str, object]] = {}
+    for method in (METHOD_RECIPES[recipe], "naive"):
+        for delay_ms in (0, 400):
+            with tempfile.TemporaryDirectory() as scratch:
+                kept = Path(scratch) / "eval.json"
+                asked = ["--task", task, "--policy", name, "--method", method, "--delay-ms", str(delay_ms)]
+                quick = ["--episodes", "50", "--control-hz", "100", "--json", str(kept)]
+                subprocess.run([*RUNTIME, "eval", *asked, *quick], check=True)
+                episodes = json.loads(kept.read_text())["episodes"]
+            successes = sum(episode["score"]["success"] for episode in episodes)
+            low, high = wilson_interval(successes, len(episodes))
+            cell = f"{successes / len(episodes):.0%} ({low:.0%} to {high:.0%})"
+            out.setdefault(f"{method}, {len(episodes)} seeds", {})[f"{delay_ms}ms"] = cell
+    return out
 
 
 def train_seeing(task: str, scratch: Path, output: Path) -> None:
@@ -111,7 +164,8 @@ def main(args: Args) -> None:
     for name in args.checkpoints:
         if args.train:
             train(name)
-        write_card(load(name), CHECKPOINTS / name, results(name))
+        found = success_of(name) if name in FOR_METHODS else results(name)
+        write_card(load(name), CHECKPOINTS / name, found)
 
 
 if __name__ == "__main__":
