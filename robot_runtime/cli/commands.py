@@ -74,6 +74,7 @@ def run_command(argv: list[str] | None) -> int:
     """Parse, try the options, and run; returns the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("robot_runtime").setLevel(logging.INFO)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it builds its font cache
     words = sys.argv[1:] if argv is None else argv
     kind, number = named(words)
     check_words(kind, words[number:])

@@ -144,7 +144,7 @@ def running(tmp_path_factory) -> Iterator[Running]:
         thread = threading.Thread(target=go)
         thread.start()
         opened.callback(lambda: (session.stop(), thread.join()))
-        until(lambda: bool(page.url))
+        until(lambda: bool(page.url), 60.0)
         yield Running(session, page, said)
 
 
