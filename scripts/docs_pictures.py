@@ -139,7 +139,7 @@ class Pictures:
     """Make the committed pictures again."""
 
     only: Several[str] = ()
-    """Names of those to make, as page.png; all but those that a person or a measurement makes if not given."""
+    """Names of those to make, as page.png; if not given, all that need no person and no measurement."""
     list: bool = False
     """Only print which picture is made by what."""
 
