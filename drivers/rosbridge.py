@@ -26,6 +26,7 @@ from drivers.child import Child
 from drivers.rosbridge_guard import AllSpoken, GuardConfig, GuardReport, Spoken
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import DriverError, InvalidValueError
+from robot_runtime.quiet import quiet_logger
 
 logger = logging.getLogger(__name__)
 
@@ -224,6 +225,7 @@ class RosBridge:
                     ping_interval=0.5,
                     ping_timeout=1.0,
                     close_timeout=0.5,
+                    logger=quiet_logger(__name__),
                 ) as connection:
                     failures = 0
                     self._announce(connection)

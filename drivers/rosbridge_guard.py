@@ -14,6 +14,7 @@ import msgspec
 
 from drivers.child import SLOT, LifeLine, Newest
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.quiet import quiet_logger
 
 _LOOK_S = 0.01
 _RETRY_S = 0.2
@@ -72,7 +73,12 @@ class Guard:
         self._retry_s = time.monotonic() + _RETRY_S
         with contextlib.suppress(OSError, WebSocketException, TimeoutError):
             self._connection = connect(
-                self._url, proxy=None, compression=None, open_timeout=2.0, close_timeout=0.2
+                self._url,
+                proxy=None,
+                compression=None,
+                open_timeout=2.0,
+                close_timeout=0.2,
+                logger=quiet_logger(__name__),
             )
             self._advertised.clear()
             self._reports.put(GuardReport(is_connected=True))

@@ -31,6 +31,7 @@ from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
+from robot_runtime.quiet import quiet_logger
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.openpi import pack, unpack
 
@@ -146,6 +147,7 @@ class OpenpiPolicy:
                     compression=None,
                     max_size=MAX_ANSWER,
                     additional_headers=self._headers,
+                    logger=quiet_logger(__name__),
                 )
             )
             connection.recv(timeout=TIMEOUT_S)  # metadata, which says nothing that can be relied on

@@ -2,7 +2,6 @@
 
 import hmac
 import http
-import logging
 import ssl
 import sys
 import threading
@@ -19,6 +18,7 @@ from websockets.sync.server import ServerConnection, serve
 from drivers.child import SLOT, LifeLine, Newest
 from drivers.webxr.driver_seat import DriverSeat
 from drivers.webxr.messages import MAX_BYTES, Config, Report, Told
+from robot_runtime.quiet import quiet_logger
 
 PAGE = Path(__file__).with_name("page.html")
 _POLICY = (
@@ -120,11 +120,11 @@ def main(text: str, descriptor: str) -> None:
             compression=None,
             ping_interval=1.0,
             ping_timeout=3.0,
+            logger=quiet_logger(__name__),
         )
     except OSError as error:
         sys.stdout.write(f"{config.host} port {config.port} cannot be served: {error.strerror}\n")
         sys.exit(1)
-    logging.getLogger("websockets.server").setLevel(logging.CRITICAL)  # who breaks off is no news
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"{server.socket.getsockname()[1]}\n")
     sys.stdout.flush()

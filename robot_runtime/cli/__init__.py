@@ -20,6 +20,7 @@ def main(argv: list[str] | None = None) -> int:
         ending = Ending()
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
         logging.getLogger("robot_runtime").setLevel(logging.INFO)
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it builds its font cache
     code = _ended_with(argv, ending)
     if ending is not None:
         ending.leave(code)

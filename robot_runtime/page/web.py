@@ -9,7 +9,6 @@ between.
 
 import asyncio
 import gzip
-import logging
 import socket
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -36,6 +35,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.page.guard import Guard, is_loopback
 from robot_runtime.page.scene import SECRET_HEADER, Scene
 from robot_runtime.page.source import Player, Source
+from robot_runtime.quiet import quiet_logger
 
 VIEWS_HZ = 15.0
 _CLOSE_S = 0.5
@@ -123,8 +123,6 @@ class PageServer:
             self._loop.close()
 
     async def _serve(self) -> None:
-        quiet = logging.getLogger(f"{__name__}.websockets")
-        quiet.setLevel(logging.CRITICAL)  # nobody wants a trace of every connection that ends
         server = await serve(
             self._handle,
             self._host,
@@ -134,7 +132,7 @@ class PageServer:
             compression=None,
             max_size=_MAX_HEARD,
             close_timeout=_CLOSE_S,
-            logger=quiet,
+            logger=quiet_logger(__name__),
         )
         self.port = next(iter(server.sockets)).getsockname()[1]
         self.guard = Guard.at(self._host, self.port)
@@ -226,6 +224,7 @@ class PageServer:
             compression=None,
             max_size=None,
             proxy=None,
+            logger=quiet_logger(__name__),
         ) as viser:
             await _until_first(_copy(viser, browser), _copy(browser, viser))
 

@@ -56,7 +56,7 @@ class OrderlyEnd:
         self._thread = threading.current_thread()
         _watch_forks()
         _open.append(self)
-        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+        self._before: dict[int, object] = {number: signal.getsignal(number) for number in SIGNALS}
         atexit.register(self._at_exit)
         self.beat()
         if self._thread is not threading.main_thread():

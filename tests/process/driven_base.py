@@ -68,7 +68,7 @@ def say(*words: object) -> None:
 def robot(driver: object) -> rr.Robot:
     one = np.ones(3)
     return rr.Robot(
-        base=driver, limits=rr.Limits(base=rr.MotionLimits(speed=one, acceleration=3 * one, jerk=100 * one))
+        base=driver, limits=rr.Limits(base=rr.MotionLimits(speed=one, acceleration=6 * one, jerk=400 * one))
     )
 
 

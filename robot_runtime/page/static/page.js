@@ -341,8 +341,8 @@ function drawBar(g, spans, colours, y, height, x, now, start) {
 
 /* ---- begin --------------------------------------------------------------------------------------- */
 
-const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-if (document.createElement("canvas").getContext("webgl2")) at("scene").src = isDark ? "scene/?darkMode" : "scene/";
+/* Dark in a light page too: on white, a white robot and the colours of its plan are hardly to be seen. */
+if (document.createElement("canvas").getContext("webgl2")) at("scene").src = "scene/?darkMode";
 else {
   at("scene").hidden = at("legend").hidden = true;
   at("no-scene").hidden = false;

@@ -32,6 +32,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
+from robot_runtime.quiet import quiet_logger
 from robot_runtime.server.gateways.arrays import ArrayCodec
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
@@ -103,7 +104,7 @@ class OpenpiGateway:
                 open_timeout=_GREETING_S,
                 close_timeout=0.5,
                 ping_interval=None,
-                logger=_quiet_logger(),
+                logger=quiet_logger(__name__),
             )
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidValueError(f"cannot listen at {address!r}: {error}; expected HOST:PORT") from error
@@ -225,13 +226,6 @@ class OpenpiGateway:
         except Exception:
             logger.exception("an openpi client could not be served")
             return "the gateway failed; its log says why"
-
-
-def _quiet_logger() -> logging.Logger:
-    """For the library, which has a line for everybody who comes and goes."""
-    quiet = logging.getLogger(f"{__name__}.websockets")
-    quiet.setLevel(logging.WARNING)
-    return quiet
 
 
 def _metadata(policy: PolicyInfo) -> dict[str, Any]:

@@ -1,0 +1,10 @@
+"""Loggers for libraries that log, with a traceback, what we report in a line of our own: `quiet_logger`."""
+
+import logging
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    """One whose records reach nobody below CRITICAL; name: of the module that uses the library."""
+    logger = logging.getLogger(f"{name}.quiet")
+    logger.setLevel(logging.CRITICAL)
+    return logger
