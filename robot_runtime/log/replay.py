@@ -86,8 +86,8 @@ def executor_of(configuration: Configuration, *, robot: Robot | None = None) -> 
     if missing:
         what = "; ".join(f"{name} {text}" for name, text in missing.items())
         raise InvalidValueError(
-            f"the robot of this run has Python functions of its own, which a log cannot hold: {what}. Name "
-            "the robot that has them: --robot path/to/file.py:robot"
+            f"this log does not hold all of its robot: {what}. Name the robot that has it: "
+            "--robot path/to/file.py:robot"
         )
     return Executor(**own)
 
