@@ -9,7 +9,8 @@ from tyro.conf import Positional
 
 from robot_runtime.cli.options import Maybe, OutputFile
 from robot_runtime.cli.progress import counted
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.cli.read_log import log_of
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
@@ -34,19 +35,26 @@ class Compare:
     def main(self) -> int:
         from robot_runtime.evaluation.compare import compare
 
-        a, b = trials_at(Path(self.a)), trials_at(Path(self.b))
+        damage = list[str]()
+        a, b = trials_at(Path(self.a), damage), trials_at(Path(self.b), damage)
         found = compare(a, b)
         show(found, (self.a, self.b))
         if self.json is not None:
             groups = {"a": [_plain(trial) for trial in a], "b": [_plain(trial) for trial in b]}
             keep_text(self.json, result_json({**asdict(found), **groups}))
+        if damage:
+            raise RobotRuntimeError(
+                f"trials in which something is missing were left out: {'; '.join(damage)}"
+            )
         return 0
 
 
-def trials_at(path: Path) -> "list[Trial]":
-    """Those of a log, or of all logs of a folder. InvalidValueError: there are none."""
+def trials_at(path: Path, damage: list[str]) -> "list[Trial]":
+    """Those of a log, or of all logs of a folder. InvalidValueError: there are none.
+
+    damage: takes what is missing, a sentence for each log.
+    """
     from robot_runtime.evaluation.compare import trials_of
-    from robot_runtime.log.reader import RunLog
 
     files = sorted(path.glob("*.mcap")) if path.is_dir() else [path]
     if not files:
@@ -54,7 +62,11 @@ def trials_at(path: Path) -> "list[Trial]":
     trials: list[Trial] = []
     with counted() as progress:
         for file in progress.track(files, description=f"read {path.name}"):
-            trials += trials_of(RunLog.open(file))
+            with log_of(file, needs_whole=False) as log:
+                trials += trials_of(log)
+            damage += [log.damage] * bool(log.damage)
+    if not trials and damage:
+        raise InvalidValueError(f"there is no whole trial to compare: {'; '.join(damage)}")
     if not trials:
         raise InvalidValueError(f"{path}: nothing ran in it, there is no trial to compare")
     return trials

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes, Positional, configure, subcommand
@@ -12,16 +12,23 @@ from tyro.conf import OmitSubcommandPrefixes, Positional, configure, subcommand
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import InputFile, Maybe, OutputFile, OutputFolder, Seconds, Within, Written
 from robot_runtime.cli.progress import counted
+from robot_runtime.cli.read_log import log_of
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.config import FORMAT
-from robot_runtime.log.reader import RunLog
+
+if TYPE_CHECKING:
+    from robot_runtime.log.reader import RunLog
+    from robot_runtime.log.summary import Summary
 
 NewLog = Annotated[Path, Written(is_new=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogInfo:
-    """Say what is in a log: of which run it is, how long, what happened, and whether it is whole."""
+    """Say what is in a log: of which run it is, how long, what happened, and whether it is whole.
+
+    Exit code 1: it was cut, or is damaged.
+    """
 
     file: Annotated[InputFile, Positional]
     """The log, a file that ends in .mcap."""
@@ -29,14 +36,15 @@ class LogInfo:
     def main(self) -> int:
         from robot_runtime.log.summary import size_of, summary
 
-        log = RunLog.open(self.file)
-        with counting("reading") as _:
-            found = summary(log)
-        info, versions = log.info, log.info.made_by.get("versions", {})
+        with log_of(self.file) as log:
+            with counting("reading") as _:
+                found = summary(log)
+            plain_console().print(self._table(log, found, size_of(self.file)))
+        return 0
+
+    def _table(self, log: "RunLog", found: "Summary", size: str) -> Table:
+        info = log.info
         table = Table("what", "value", title=str(self.file), show_header=False)
-        whole = "closed" if log.is_finished else f"cut or still written: {log.layout.num_lost} bytes unread"
-        if log.layout.is_damaged:
-            whole = f"damaged: {log.layout.num_lost} bytes unread"
         rows = {
             "task": info.task,
             "robot": info.robot,
@@ -53,34 +61,34 @@ class LogInfo:
             "episodes": ", ".join(
                 f"{m.outcome.value} {(m.end_ns - m.start_ns) / 1e9:.1f} s" for m in found.episodes
             ),
-            "the file": f"{size_of(self.file)}, {whole}",
-            "written by": f"robot-runtime {versions.get('robot-runtime', '?')}, format {FORMAT}",
+            "the file": f"{size}, {'incomplete' if log.damage else 'closed'}",
+            "written by": f"{info.version}, format {FORMAT}",
             "came to": ", ".join(f"{name}: {text}" for name, text in log.end.items()),
         }
         for name, value in rows.items():
             if value:
                 table.add_row(name, value)
-        plain_console().print(table)
-        return 0
+        return table
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogRecover:
-    """Write what can be read of a log that was cut, by a kill or a full disk, into one that every program
-    opens."""
+    """Write what can be read of a log that was cut, by a kill or a full disk, or is damaged, into one that
+    every program opens. What is missing is noted in it."""
 
     file: Annotated[InputFile, Positional]
-    """The log that was cut."""
+    """The log."""
     output: NewLog
     """File to write, a new one, as part.mcap."""
 
     def main(self) -> int:
         from robot_runtime.log.copy import recovered
 
-        log = RunLog.open(self.file)
-        with counting("messages") as on_message:
+        with log_of(self.file, needs_whole=False) as log, counting("messages") as on_message:
             count = recovered(log, self.output, on_message=on_message)
-        print(f"{count} messages, {log.layout.num_lost} bytes could not be read: {self.output}")
+        print(f"{count} messages: {self.output}")
+        if log.damage:
+            print(log.damage)
         return 0
 
 
@@ -100,10 +108,12 @@ class LogCut:
     def main(self) -> int:
         from robot_runtime.log.copy import cut_out
 
-        log = RunLog.open(self.file)
-        with counting("messages") as on_message:
-            count = cut_out(log, self.output, start_s=self.start_s, end_s=self.end_s, on_message=on_message)
-        print(f"{count} messages: {self.output}")
+        with log_of(self.file) as log:
+            with counting("messages") as on_message:
+                count = cut_out(
+                    log, self.output, start_s=self.start_s, end_s=self.end_s, on_message=on_message
+                )
+            print(f"{count} messages: {self.output}")
         return 0
 
 
@@ -142,9 +152,10 @@ class LogExport:
             raise InvalidValueError("--fps, --cameras and --operator go with --dataset")
         from robot_runtime.log.export import export
 
-        with counting("rows") as on_row:
-            count = export(RunLog.open(self.file), self.output, on_row=on_row)
-        print(f"{count} rows: {self.output}")
+        with log_of(self.file) as log:
+            with counting("rows") as on_row:
+                count = export(log, self.output, on_row=on_row)
+            print(f"{count} rows: {self.output}")
         return 0
 
 

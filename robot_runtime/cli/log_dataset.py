@@ -5,8 +5,8 @@ from pathlib import Path
 
 from robot_runtime.cli.options import need
 from robot_runtime.cli.progress import advance, counted
+from robot_runtime.cli.read_log import log_of
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.log.reader import RunLog
 
 
 def export_dataset(
@@ -16,9 +16,8 @@ def export_dataset(
     need("lerobot", "av", extras=("lerobot",))
     from robot_runtime.dataset.from_log import from_log, natural_fps
 
-    log = RunLog.open(file)
-    rate = fps or natural_fps(log, cameras)
-    with counted() as progress:
+    with log_of(file, needs_whole=False) as log, counted() as progress:
+        rate = fps or natural_fps(log, cameras)
         bar = progress.add_task(f"export {file.name}", total=None)
         done = from_log(
             log, folder, fps=rate, cameras=cameras, operator=operator, progress=advance(progress, bar)
@@ -34,4 +33,5 @@ def export_dataset(
     if not folder.exists():
         raise InvalidValueError(f"{file} has no trial that can be an episode: {folder} was not made")
     print(f"{folder}: {count} episodes of {len(done)} trials at {rate} frames a second")
+    log.refuse_damage()
     return 0

@@ -1,5 +1,6 @@
 """`robot-runtime page`: a recorded run in a browser."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from robot_runtime.cli.options import HostPort, InputFile, Maybe, need
+from robot_runtime.cli.read_log import log_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,6 @@ def recorded_page(path: Path, address: str, model: str | None = None) -> Iterato
     """
     from robot_runtime.cli.robot_model import body_named
     from robot_runtime.core.values.columns import pose_columns, state_columns
-    from robot_runtime.log.reader import RunLog
     from robot_runtime.page.child import first_server
     from robot_runtime.page.recorded import RecordedSource, Recording
     from robot_runtime.page.scene import Scene
@@ -51,7 +52,10 @@ def recorded_page(path: Path, address: str, model: str | None = None) -> Iterato
 
     host, port = host_and_port(address)
     host, number = "0.0.0.0" if host == "*" else host.strip("[]"), 0 if port == "*" else int(port)
-    recording = Recording(RunLog.open(path))
+    with log_of(path, needs_whole=False) as log:
+        recording = Recording(log)
+    if damage := log.damage:
+        print(f"warning: {damage}", file=sys.stderr)
     schema = recording.info.schema
     body = body_named(
         recording.info.model if model is None else model, (*state_columns(schema), *pose_columns(schema))

@@ -7,6 +7,7 @@ from tyro.conf import Positional
 
 from robot_runtime.cli.log import counting
 from robot_runtime.cli.options import AnyCount, InputFile, Maybe, OutputFile, Several
+from robot_runtime.cli.read_log import log_of
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ class Replay:
     """Feed what went into a run through the executor again, and compare every command to the last bit.
 
     For whoever has changed the runtime, or wants to know why a robot did what it did: any log is a regression
-    test. Moves nothing. Exit code 0: all is equal; 1: something differs, and the first of it is shown.
+    test. Moves nothing. Exit code 0: all is equal; 1: something differs, and the first of it is shown, or the
+    log was cut or is damaged, and is replayed up to there.
     With --on, move a robot along what was recorded, true to time, from a slow approach.
     """
 
@@ -42,13 +44,16 @@ class Replay:
     """The head that corrected the run, if it was one of your own: path/to/file.py:head."""
 
     def main(self) -> int:
-        from robot_runtime.log.reader import RunLog
+        with log_of(self.file, needs_whole=False) as log:
+            if self.on is None:
+                return self._replayed(log)
+            print(self._moved(log, self.on))
+        log.refuse_damage()
+        return 0
+
+    def _replayed(self, log: "RunLog") -> int:
         from robot_runtime.log.replay import replay_log
 
-        log = RunLog.open(self.file)
-        if self.on is not None:
-            print(self._moved(log, self.on))
-            return 0
         if self.episode or self.yes or self.video is not None:
             raise InvalidValueError("--episode, --video and --yes are for --on")
         with counting("control steps") as on_tick:
@@ -62,7 +67,10 @@ class Replay:
                 f"control step {at.tick}, {seconds:.3f} s after the log began, differs: {at.what} "
                 f"({done.ticks} steps before it are equal to the last bit)"
             )
-        print(f"{done.ticks} control steps and {done.requests} requests, equal to the last bit")
+        equal = f"{done.ticks} control steps and {done.requests} requests, equal to the last bit"
+        if log.damage:
+            raise RobotRuntimeError(f"{equal}, and no more: {log.damage}")
+        print(equal)
         return 0
 
     def _moved(self, log: "RunLog", on: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from tyro.conf import Positional
 
 from robot_runtime.cli.options import InputFile, Maybe, OutputFile
+from robot_runtime.cli.read_log import log_of
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -35,12 +36,11 @@ class Trace:
 
         from robot_runtime.cli.console import plain_console
         from robot_runtime.log.perfetto import trace_events
-        from robot_runtime.log.reader import RunLog
         from robot_runtime.log.stages import stages_of
         from robot_runtime.results import keep_text
 
-        log = RunLog.open(self.file)
-        with plain_console(is_error=True).status(f"reading {self.file.name}"):
+        status = plain_console(is_error=True).status(f"reading {self.file.name}")
+        with log_of(self.file, needs_whole=False) as log, status:
             journeys = list(stages_of(log.entries()))
             if not journeys:
                 raise InvalidValueError(
@@ -51,6 +51,7 @@ class Trace:
         output = Path(f"{self.file.with_suffix('')}.trace.json") if self.output is None else self.output
         keep_text(output, text)
         print(f"{output}: open it at ui.perfetto.dev, or in chrome://tracing")
+        log.refuse_damage()
         return 0
 
 

@@ -32,6 +32,7 @@ from robot_runtime.dataset.recording import CAPTURE, LEROBOT_COLUMNS, SCENE, Rec
 from robot_runtime.dataset.sampled import Sampler, Step, grid_ns, newest_at
 from robot_runtime.dataset.whole_episode import camera_column, whole_episode
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.log.config import MAX_PERIOD_NS
 from robot_runtime.log.entries import Sent
 from robot_runtime.log.reader import RunLog
 
@@ -88,13 +89,21 @@ def from_log(
         for trial, mark in enumerate(marks):
             inside, ahead = _inside(steps, ahead, mark)
             key = about.key(trial, mark)
-            if not mark.keep or key in done:
-                why = "in the dataset already" if key in done else "marked as not worth keeping"
+            if (why := _why_not(log, mark, is_done=key in done)) != "":
                 out.append(Exported(trial=trial, num_frames=0, why=why))
             else:
                 out.append(_export(about, target, films, trial, mark, inside, key))
             progress(trial + 1, len(marks))
     return out
+
+
+def _why_not(log: RunLog, mark: EpisodeMark, *, is_done: bool) -> str:
+    """Why a trial is left out; empty: it is not."""
+    if is_done:
+        return "in the dataset already"
+    if not mark.keep:
+        return "marked as not worth keeping"
+    return "the log is damaged in it" if log.has_hole(mark.start_ns, mark.end_ns) else ""
 
 
 def natural_fps(log: RunLog, cameras: Sequence[str] | None = None) -> int:
@@ -125,6 +134,9 @@ def _export(
             return Exported(trial=trial, num_frames=0, why=f"camera {name!r} gave no picture in it")
         start_ns = max(start_ns, first_ns)
     end_ns = min(mark.end_ns, inside[-1].tick.now_ns + 1) if inside else start_ns
+    if end_ns - start_ns > len(inside) * MAX_PERIOD_NS:
+        why = f"it has {len(inside)} control steps in {(end_ns - start_ns) / NS_PER_S:.0f} s"
+        return Exported(trial=trial, num_frames=0, why=why)
     times_ns = grid_ns(start_ns, end_ns, about.recording.fps)
     if len(times_ns) < SHORTEST:
         return Exported(trial=trial, num_frames=0, why=f"it has {len(times_ns)} frames")

@@ -52,8 +52,11 @@ class Trial:
 
 
 def trials_of(log: RunLog) -> list[Trial]:
-    """The trials of a log, in order. InvalidValueError: its journal is of another version."""
-    marks = log.episodes()
+    """The trials of a log, in order, but for those in which something is missing.
+
+    InvalidValueError: its journal is of another version.
+    """
+    marks = [mark for mark in log.episodes() if not log.is_missing(mark.start_ns, mark.end_ns)]
     steps: list[list[Ticked | PartCame]] = [[] for _ in marks]
     for entry in log.journal():
         match entry:

@@ -11,7 +11,10 @@ from typing import Any
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.log.field_types import checks_of
 
+MAX_PERIOD_NS = 60_000_000_000
+"""Of a control loop [ns]."""
 FORMAT = 1
 """Of logs; a reader takes this one and says so of others."""
 DEFAULT_FOLDER = Path("outputs/runs")
@@ -130,24 +133,44 @@ class RunInfo:
         try:
             data = json.loads(text)
             theirs = data["format"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidValueError(f"the log does not say what run it is of: {error}") from error
         if theirs != FORMAT:
             age = "an older" if isinstance(theirs, int) and theirs < FORMAT else "a newer"
             raise InvalidValueError(
-                f"the log is of format {theirs}, this version of robot-runtime reads format {FORMAT}: it was "
-                f"written by {age} version, {_version(data)}, which reads it"
+                f"the log is of format {theirs!r:.60}, this version of robot-runtime reads format {FORMAT}: "
+                f"it was written by {age} version, {_version(data)}, which reads it"
             )
         data.pop("policy_hash", None)
         known = {name: value for name, value in data.items() if name in cls.__dataclass_fields__}
         try:
+            for name in ("schema", "policy"):
+                if not isinstance(known[name], dict):
+                    raise TypeError(f"expected names and values in {name}, got {known[name]!r:.60}")
             known["schema"] = Schema.from_dict(known["schema"])
             known["policy"] = PolicyInfo.from_dict(known["policy"])
-            return cls(**known)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidValueError(f"what the log says of its run is damaged: {error}") from error
+            out = cls(**known)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            raise InvalidValueError(f"what the log says of its run is damaged: {error!s:.300}") from error
+        for name, check in checks_of(cls).items():
+            if not check(getattr(out, name), {}):
+                got = f"{getattr(out, name)!r:.100}"
+                raise InvalidValueError(f"what the log says of its run is damaged: {name} is {got}")
+        if not (0 < out.control_period_ns <= MAX_PERIOD_NS and out.started_wall_ns >= 0):
+            raise InvalidValueError(
+                f"expected a run with a control period of up to {MAX_PERIOD_NS} ns that began after 1970, "
+                f"got {out.control_period_ns} ns and {out.started_wall_ns} ns"
+            )
+        return out
+
+    @property
+    def version(self) -> str:
+        """Of the runtime that wrote it."""
+        return _version(vars(self))
 
 
 def _version(data: Mapping[str, Any]) -> str:
-    versions = data.get("made_by", {}).get("versions", {})
-    return f"robot-runtime {versions.get('robot-runtime', '(unknown)')}"
+    made_by = data.get("made_by")
+    versions = made_by.get("versions") if isinstance(made_by, Mapping) else None
+    known = versions.get("robot-runtime") if isinstance(versions, Mapping) else None
+    return f"robot-runtime {known if isinstance(known, str) else '(unknown)'}"

@@ -1,5 +1,6 @@
 """A log written anew: `recovered`, whole again from one that was cut; `cut_out`, a part of it."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,13 +53,14 @@ def _copied(
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be written: {error.strerror or error}") from error
     count, has_configuration = 0, False
-    for message in log.messages():
+    for message in log.messages_and_gaps():
         on_message()
         is_first = message.topic == JOURNAL and not has_configuration
         has_configuration = has_configuration or is_first
         is_inside = start_ns <= message.log_ns < end_ns
         if is_first or is_inside:
-            file.add(message.topic, message.log_ns, message.data, message.channel)
+            example = json.loads(message.data) if message.channel is None else message.channel
+            file.add(message.topic, message.log_ns, message.data, example)
             count += is_inside
     file.close(log.end if end_ns >= 2**63 else {})
     return count

@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,9 +14,6 @@ from robot_runtime.log.config import RunInfo
 from robot_runtime.log.foxglove import LOG_SCHEMA, image_schema
 from robot_runtime.log.people import json_schema
 from robot_runtime.log.records import Channel
-
-if TYPE_CHECKING:
-    pass
 
 PROFILE = "robot-runtime"
 """In the header of our files."""
@@ -108,7 +105,8 @@ def described(topic: str, example: Any) -> tuple[str, str, bytes, str]:
     """A topic's schema: its name, its encoding, itself; and how its messages are encoded."""
     if isinstance(example, Channel):  # of another file
         schema = example.schema
-        return schema.name, schema.encoding, schema.data, example.encoding
+        about = (schema.name, schema.encoding, schema.data) if schema else ("", "", b"")
+        return *about, example.encoding
     if topic.startswith("/camera/"):
         return "foxglove.CompressedImage", "protobuf", image_schema(), "protobuf"
     if topic == "/journal":

@@ -3,11 +3,12 @@
     a value of ours    {"": its name, field: value, ...}         of the classes that `KNOWN` lists, no others
     an array           Ext 1: float64 in one dimension; Ext 2: any other, dtype and shape in front
     a pose             Ext 3: rotation (9) by rows and translation (3), float64
-    a kinematic model  Ext 4: as Pinocchio writes it
+    kinematics         their joints in numbers, `Joint`, from which Pinocchio's model is built again
     a picture          its time alone: pictures have channels of their own
     anything else      {"": "Foreign", "text": what it was}: a function or an object of the user's
 
-`Foreign` comes back as such; whoever needs what it stood for says so.
+`Foreign` comes back as such; whoever needs what it stood for says so. What comes back is checked against the
+classes' annotations, and no native deserialiser sees any of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from robot_runtime.core.plan.clip import Clip
 from robot_runtime.core.plan.correction import CorrectionHead
 from robot_runtime.core.plan.gate import Shortfall
 from robot_runtime.core.plan.kinematics import ModelKinematics
+from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.timeline import Phase, Seam, Source
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
 from robot_runtime.core.policy import ChunkRequest
@@ -43,21 +45,47 @@ from robot_runtime.core.tick import Tick
 from robot_runtime.core.values import action, command, state
 from robot_runtime.core.values.fields import ActionField, Reference
 from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.log.field_types import Check, checks_of
 
-LINE, ARRAY, POSE, MODEL = 1, 2, 3, 4
+LINE, ARRAY, POSE, OLD_MODEL = 1, 2, 3, 4
+"""Extensions. The last is Pinocchio's own text, which logs had before: it is never read."""
 _FLOAT = np.dtype(np.float64)
 _KINDS = "fiub"
 """Of arrays: floats, whole numbers, truth values."""
 
 
 class FormError(ValueError):
-    """Bytes that are no value of ours, or are of a newer version; says what they hold."""
+    """Bytes that are no value of ours, damaged, or of a newer version; says what they hold."""
 
 
 class HandPoseOf(Struct, frozen=True):
     """Forward kinematics: the function of a `ModelKinematics`."""
 
-    kinematics: ModelKinematics
+    kinematics: ModelKinematics | Foreign
+
+
+class Joint(Struct, frozen=True):
+    """One joint of a model; those of one body that has several are its `of_body`."""
+
+    kind: str
+    """Name of Pinocchio's class: one of those below."""
+    placement: pin.SE3
+    """In the joint that carries it."""
+    axis: Float[np.ndarray, "3"] | None = None
+    parent: int = 0
+    """Number of that joint; 0: the mount."""
+    of_body: tuple["Joint", ...] = ()
+
+
+MAX_JOINTS = 128
+_WITHOUT_AXIS = (
+    *(f"JointModel{kind}{axis}" for kind in "RP" for axis in "XYZ"),
+    "JointModelSphericalZYX",
+    "JointModelTranslation",
+)
+_WITH_AXIS = ("JointModelRevoluteUnaligned", "JointModelPrismaticUnaligned")
+_OF_BODY = "JointModelComposite"
 
 
 def _members(*unions: Any) -> list[type]:
@@ -78,7 +106,7 @@ def _classes() -> list[type]:
     enums += [sampler_parts.SoftMask, sampler_parts.Consensus]
     others = [
         ArmingRules, Method, Splice, Clip, Shortfall, CorrectionHead, Source, Seam, WholeBodyGains,
-        ChunkRequest, StateLimits, Tick, RowStatistics, Foreign, HandPoseOf,
+        ChunkRequest, StateLimits, Tick, RowStatistics, Foreign, HandPoseOf, Joint,
         action.ActionSpec, action.ChunkPart, command.Command, state.RobotState, state.Observation,
         limits.Limits, limits.MotionLimits, limits.SpeedCurve,
         journal.Configuration, journal.LatencyKnown,
@@ -92,6 +120,7 @@ class Forms:
     def __init__(self) -> None:
         self._known = {kind.__name__: kind for kind in _classes()}
         self._fields: dict[type, tuple[str, ...]] = {}
+        self._checks: dict[str, Mapping[str, Check]] = {}
         self._encoder, self._decoder = Encoder(), Decoder(ext_hook=_from_ext)
 
     def encode(self, value: object) -> bytes:
@@ -102,8 +131,10 @@ class Forms:
         """Inverse of `encode`, lists as tuples; FormError: it is none, or of a version with other fields."""
         try:
             return self.value_of(self._decoder.decode(data))
-        except (msgspec.DecodeError, TypeError, ValueError, KeyError, OverflowError) as error:
-            raise FormError(str(error)) from error
+        except FormError:
+            raise
+        except (msgspec.DecodeError, TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
+            raise FormError(f"{type(error).__name__}: {error!s:.300}") from error
 
     # ---- to plain values -------------------------------------------------------------------------
 
@@ -157,13 +188,19 @@ class Forms:
             return form
         if (name := form.get("")) is None:
             return {key: self.value_of(each) for key, each in form.items()}
-        if name in _BUILT:
-            return _BUILT[name](**{key: self.value_of(each) for key, each in form.items() if key})
-        if (known := self._known.get(name)) is None:
-            raise FormError(f"it holds a value of a kind that this version does not know: {name!r}")
-        if issubclass(known, Enum):
-            return known[form["="]]
-        return known(**{key: self.value_of(each) for key, each in form.items() if key})
+        kind = _BUILT.get(name) or self._known.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise FormError(f"it holds a value of a kind that this version does not know: {name!r:.60}")
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return kind[form["="]]
+        fields = {key: self.value_of(each) for key, each in form.items() if key}
+        if (checks := self._checks.get(name)) is None:
+            checks = self._checks[name] = checks_of(kind)
+        sizes: dict[str, int] = {}
+        for key, each in fields.items():
+            if (check := checks.get(key)) is not None and not check(each, sizes):
+                raise FormError(f"the {key} of a {name} is no such thing: {each!r:.100}")
+        return kind(**fields)
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, Ext})
@@ -201,9 +238,7 @@ def _from_ext(code: int, data: memoryview) -> Any:
             numbers = np.frombuffer(bytes(data), _FLOAT)
             return pin.SE3(numbers[:9].reshape(3, 3), numbers[9:])
         case 4:
-            model = pin.Model()
-            model.loadFromString(bytes(data).decode())
-            return model
+            return Foreign("a kinematic model in the form of an older version")
     raise FormError(f"it holds an extension {code} that this version does not know")
 
 
@@ -211,18 +246,75 @@ def _pose_form(pose: pin.SE3) -> Ext:
     return Ext(POSE, np.concatenate([pose.rotation.ravel(), pose.translation]).tobytes())
 
 
-def _model_form(model: pin.Model) -> Ext:
-    return Ext(MODEL, model.saveToString().encode())
-
-
 def _kinematics_of(value: object) -> object:
     """What a log can hold of somebody's kinematics: its model, if it has one."""
     return value if isinstance(value, ModelKinematics) else getattr(value, "model_kinematics", None)
 
 
-def _kinematics_form(kinematics: ModelKinematics) -> dict[str, Any]:
-    own = ("model", "frame", "X_FE", "p_BA", "yaw")
-    return {"": "ModelKinematics", **{name: getattr(kinematics, name) for name in own}}
+def _kinematics_form(kinematics: ModelKinematics) -> dict[str, Any] | Foreign:
+    model = kinematics.model
+    frame = model.frames[model.getFrameId(kinematics.frame)]
+    try:
+        joints = tuple(
+            _joint(model.joints[i], model.jointPlacements[i], model.parents[i])
+            for i in range(1, model.njoints)
+        )
+    except FormError as error:
+        return Foreign(str(error))
+    own = {name: getattr(kinematics, name) for name in ("frame", "X_FE", "p_BA", "yaw")}
+    on = {"frame_joint": frame.parentJoint, "X_JF": frame.placement}
+    return {"": "Kinematics", "joints": joints, **own, **on}
+
+
+def _joint(joint: Any, placement: pin.SE3, parent: int = 0) -> Joint:
+    """FormError: it is of a kind that a log does not hold."""
+    kind = joint.shortname()
+    if kind == _OF_BODY:
+        whole = joint.extract() if isinstance(joint, pin.JointModel) else joint
+        of_body = tuple(map(_joint, whole.joints, whole.jointPlacements))
+        return Joint(kind, placement, parent=parent, of_body=of_body)
+    if kind in _WITH_AXIS:
+        return Joint(kind, placement, axis=np.array(joint.extract().axis), parent=parent)
+    if kind not in _WITHOUT_AXIS:
+        raise FormError(f"a joint of the kind {kind}")
+    return Joint(kind, placement, parent=parent)
+
+
+def _kinematics(
+    joints: tuple[Joint, ...],
+    frame: str,
+    frame_joint: int,
+    X_JF: pin.SE3,
+    X_FE: pin.SE3,
+    p_BA: tuple[float, float, float],
+    yaw: float,
+) -> ModelKinematics:
+    """Inverse of `_kinematics_form`. FormError: there can be no such model."""
+    if len(joints) > MAX_JOINTS:
+        raise FormError(f"expected a model of at most {MAX_JOINTS} joints, got {len(joints)}")
+    model = pin.Model()
+    for number, joint in enumerate(joints):
+        if not 0 <= joint.parent <= number:
+            raise FormError(f"expected joint {number + 1} on one before it, got it on {joint.parent}")
+        model.addJoint(joint.parent, _built(joint), joint.placement, f"joint {number + 1}")
+    if not 0 <= frame_joint <= len(joints):
+        raise FormError(f"expected a frame on one of {len(joints)} joints, got it on {frame_joint}")
+    if not model.existFrame(frame):  # every model has "universe"
+        model.addFrame(pin.Frame(frame, frame_joint, X_JF, pin.FrameType.OP_FRAME))
+    return ModelKinematics(model, frame, X_FE=X_FE, p_BA=p_BA, yaw=yaw)
+
+
+def _built(joint: Joint, *, is_alone: bool = True) -> Any:
+    if joint.kind in _WITHOUT_AXIS:
+        return getattr(pin, joint.kind)()
+    if joint.kind in _WITH_AXIS and joint.axis is not None:
+        return getattr(pin, joint.kind)(joint.axis)
+    if joint.kind != _OF_BODY or not is_alone or not 0 < len(joint.of_body) <= MAX_JOINTS:
+        raise FormError(f"expected a joint of a known kind, got {joint.kind!r:.60}")
+    whole = pin.JointModelComposite()
+    for each in joint.of_body:
+        whole.addJoint(_built(each, is_alone=False), each.placement)
+    return whole
 
 
 def _body_form(body: WholeBody) -> dict[str, Any]:
@@ -230,8 +322,20 @@ def _body_form(body: WholeBody) -> dict[str, Any]:
     return {"": "WholeBody", **{name: getattr(body, name) for name in own}}
 
 
-def _body(kinematics: Any, **others: Any) -> WholeBody | Foreign:
-    return kinematics if isinstance(kinematics, Foreign) else WholeBody(kinematics=kinematics, **others)
+def _body(
+    kinematics: ModelKinematics | Foreign, limits: limits.Limits, gains: WholeBodyGains, part: str, base: str
+) -> WholeBody | Foreign:
+    if isinstance(kinematics, Foreign):
+        return kinematics
+    return WholeBody(kinematics=kinematics, limits=limits, gains=gains, part=part, base=base)
+
+
+def _hand_pose(kinematics: ModelKinematics | Foreign) -> HandPose | Foreign:
+    return kinematics if isinstance(kinematics, Foreign) else kinematics.forward
+
+
+def _old_kinematics(**own: Any) -> Foreign:
+    return Foreign("kinematics in the form of an older version")
 
 
 def _picture_form(image: state.Image) -> dict[str, Any]:
@@ -249,7 +353,6 @@ _NO_PIXELS = np.zeros((1, 1, 3), np.uint8)
 _NO_PIXELS.flags.writeable = False
 _SPECIAL: Mapping[type, Callable[[Any], Any]] = {
     pin.SE3: _pose_form,
-    pin.Model: _model_form,
     state.Image: _picture_form,
     ModelKinematics: _kinematics_form,
     WholeBody: _body_form,
@@ -257,8 +360,9 @@ _SPECIAL: Mapping[type, Callable[[Any], Any]] = {
 _AGAIN = (ModelKinematics, WholeBody)
 """Whose forms hold values of ours again."""
 _BUILT: Mapping[str, Callable[..., Any]] = {
-    "HandPoseOf": lambda kinematics: kinematics.forward,
+    "HandPoseOf": _hand_pose,
     "Image": _picture,
-    "ModelKinematics": ModelKinematics,
+    "Kinematics": _kinematics,
+    "ModelKinematics": _old_kinematics,
     "WholeBody": _body,
 }

@@ -72,6 +72,10 @@ class RecordedWay:
         steps = [
             (row.tick, row.state) for row in log.ticks() if mark.start_ns <= row.tick.now_ns < mark.end_ns
         ]
+        if log.has_hole(mark.start_ns, mark.end_ns):
+            raise InvalidValueError(
+                f"episode {episode} cannot be played, something is missing in it: {log.damage}"
+            )
         if not steps:
             raise InvalidValueError(f"{log.path}: nothing was commanded in episode {episode}")
         told = [tick.sent or tick.command for tick, _ in steps]

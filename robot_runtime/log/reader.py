@@ -14,10 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace as replaced
+
 from robot_runtime.core.journal import Asked, Began, Configuration, Entry, Looked, PartCame, Ticked
 from robot_runtime.core.orders import EpisodeMark, Outcome, TakenOrder
 from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.tick import Tick
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.config import RunInfo
@@ -25,11 +29,23 @@ from robot_runtime.log.entries import Fault, Line, LogEntry, Sent, Timed
 from robot_runtime.log.file import END, INFO, PROFILE
 from robot_runtime.log.forms import FormError, Forms
 from robot_runtime.log.foxglove import jpeg_of
-from robot_runtime.log.records import ChunkReader, Layout, RawMessage, scan
+from robot_runtime.log.records import FOR_EVER_NS, LOST, ChunkReader, Layout, RawMessage, scan
+from robot_runtime.log.ring import JOURNAL
 
 logger = logging.getLogger(__name__)
 CAMERA = "/camera/"
 _OUTCOMES = MappingProxyType({"True": Outcome.SUCCESS, "False": Outcome.FAILURE})
+
+
+class _Lost(msgspec.Struct, frozen=True):
+    """A part that could not be read: between which times of the calendar [ns], and its size."""
+
+    since_ns: int = 0
+    until_ns: int = FOR_EVER_NS
+    bytes: int = 0
+
+
+_LOST = msgspec.json.Decoder(_Lost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +87,7 @@ class RunLog:
     def __init__(self, path: Path, layout: Layout, info: RunInfo) -> None:
         """See `open`."""
         self.path, self.layout, self.info = path, layout, info
-        self._forms = Forms()
+        self._forms, self._gaps = Forms(), dict[int, _Lost]()
 
     @classmethod
     def open(cls, path: str | Path) -> "RunLog":
@@ -104,35 +120,102 @@ class RunLog:
         return tuple(topic.removeprefix(CAMERA) for topic in found)
 
     def messages(self, *topics: str) -> Iterator[RawMessage]:
-        """Of some topics, or of all, as they are in the file; `log_ns` is the calendar's time. They end at
-        the first damage, which is said once, as a warning, and in `layout`."""
-        reader = ChunkReader(self.path)
-        yield from reader.messages(self.layout.chunks, frozenset(topics) if topics else None)
-        if reader.damaged is not None and not self.layout.is_damaged:
-            self.layout.is_damaged = True
-            self.layout.num_lost += self.layout.end - reader.damaged.offset
-            logger.warning(
-                "%s is damaged at byte %d: it is read up to there, %d bytes are not",
-                self.path,
-                reader.damaged.offset,
-                self.layout.num_lost,
-            )
+        """Of some topics, or of all, as they are in the file; `log_ns` is the calendar's time. What cannot be
+        read is left out, and `damage` says of it."""
+        return (each for each in self.messages_and_gaps(*topics) if each.topic != LOST)
+
+    def messages_and_gaps(self, *topics: str) -> Iterator[RawMessage]:
+        """The same, with one of topic `LOST` in place of each part that cannot be read."""
+        reader = ChunkReader(self.path, self.layout)
+        wanted = frozenset((LOST, *topics)) if topics else None
+        for message in reader.messages(self.layout.chunks, wanted):
+            if message.topic == LOST:
+                self.note_gap(message)
+            yield message
+
+    def note_gap(self, message: RawMessage) -> None:
+        """Let `damage` know of a message of `LOST`. InvalidValueError: it is damaged itself."""
+        try:
+            lost = _LOST.decode(message.data)
+        except msgspec.DecodeError as error:
+            raise InvalidValueError(
+                f"{self.path}: what it says of its damage cannot be read: {error}"
+            ) from error
+        if lost.until_ns < FOR_EVER_NS and not self._gaps:
+            logger.warning("%s is damaged: what is read goes on behind the damage", self.path)
+        self._gaps[lost.since_ns] = lost
+
+    @property
+    def damage(self) -> str:
+        """What is missing, in a sentence; empty: nothing. It counts what has been read so far."""
+        gaps = self._gaps.values()
+        holes = [each for each in gaps if each.until_ns < FOR_EVER_NS]
+        is_cut = len(holes) < len(gaps) or not self.is_finished
+        if not gaps and not is_cut:
+            return ""
+        what = [f"is damaged in {len(holes)} place{'s' * (len(holes) > 1)}"] * bool(holes)
+        what += ["was cut, or is still being written"] * is_cut
+        missing = sum(each.until_ns - each.since_ns for each in holes if each.since_ns) / NS_PER_S
+        lost = max(sum(self.layout.lost.values()), sum(each.bytes for each in gaps))
+        return (
+            f"{self.path} {' and '.join(what)}: {lost} of {self.layout.size} bytes could not be read"
+            + f", which hold {missing:.2f} s" * bool(holes)
+        )
+
+    def refuse_damage(self) -> None:
+        """InvalidValueError: something was missing in what has been read."""
+        if self.damage:
+            raise InvalidValueError(self.damage)
+
+    def has_hole(self, start_ns: int, end_ns: int) -> bool:
+        """Whether something is missing between two times, as far as it has been read [ns]; what lies behind
+        the end of a log that was cut does not count."""
+        return self.is_missing(start_ns, end_ns, until_ns=FOR_EVER_NS)
+
+    def is_missing(self, start_ns: int, end_ns: int, *, until_ns: int = 2**64) -> bool:
+        """Whether something is missing between two times, as far as it has been read [ns].
+
+        until_ns: what is missing up to then or later does not count.
+        """
+        offset_ns = self.info.offset_ns
+        return any(
+            each.since_ns - offset_ns <= end_ns
+            and each.until_ns - offset_ns >= start_ns
+            and each.until_ns < until_ns
+            for each in self._gaps.values()
+        )
 
     # ---- the journal -----------------------------------------------------------------------------
 
-    def entries(self) -> Iterator[Entry | LogEntry]:
-        """All that was noted, in order. InvalidValueError: a value is of another version of this program."""
-        for message in self.messages("/journal"):
-            try:
-                yield from self._forms.decode(message.data)
-            except FormError as error:
-                raise InvalidValueError(
-                    f"{self.path}: its journal was written by another version of robot-runtime: {error}"
-                ) from error
+    def entries(self, *, is_unbroken: bool = False) -> Iterator[Entry | LogEntry]:
+        """All that was noted, in order.
 
-    def journal(self) -> Iterator[Entry]:
-        """What went into the executor, in order: `core.journal`."""
-        for entry in self.entries():
+        is_unbroken: ends where something is missing, instead of going on behind it.
+        InvalidValueError: a value is damaged, or of another version of this program.
+        """
+        for message in self.messages_and_gaps(JOURNAL):
+            if message.topic == LOST:
+                if is_unbroken:
+                    return
+                continue
+            yield from self.entries_of(message)
+
+    def entries_of(self, message: RawMessage) -> tuple[Entry | LogEntry, ...]:
+        """Those in a message of the journal. InvalidValueError: as of `entries`."""
+        try:
+            found = self._forms.decode(message.data)
+        except FormError as error:
+            raise InvalidValueError(
+                f"{self.path}: its journal is damaged, or was written by another version of robot-runtime: "
+                f"{error}"
+            ) from error
+        if type(found) is not tuple or not all(isinstance(each, Entry | LogEntry) for each in found):
+            raise InvalidValueError(f"{self.path}: expected entries in its journal, got {found!r:.100}")
+        return found
+
+    def journal(self, *, is_unbroken: bool = False) -> Iterator[Entry]:
+        """What went into the executor, in order: `core.journal`. is_unbroken: as of `entries`."""
+        for entry in self.entries(is_unbroken=is_unbroken):
             if not isinstance(entry, LogEntry):
                 yield entry
 
@@ -185,11 +268,15 @@ class RunLog:
     # ---- beside it -------------------------------------------------------------------------------
 
     def images(self, camera: str) -> Iterator[LoggedImage]:
-        """Every picture that a camera gave. InvalidValueError: it gave none."""
+        """Every picture that a camera gave. InvalidValueError: it gave none, or what is none."""
         found = False
         for message in self.messages(CAMERA + camera):
             found = True
-            yield LoggedImage(message.log_ns - self.info.offset_ns, jpeg_of(message.data))
+            try:
+                jpeg = jpeg_of(message.data)
+            except ValueError as error:
+                raise InvalidValueError(f"{self.path}: a picture of camera {camera!r}: {error}") from error
+            yield LoggedImage(message.log_ns - self.info.offset_ns, jpeg)
         if not found:
             have = ", ".join(self.cameras) or "none"
             raise InvalidValueError(f"{self.path} has no pictures of camera {camera!r}, only of {have}")
@@ -203,7 +290,8 @@ class RunLog:
         return (entry for entry in self.entries() if isinstance(entry, TakenOrder))
 
     def episodes(self) -> list[EpisodeMark]:
-        """The trials: those that people marked, or all of the run as one whose outcome nobody has said."""
+        """The trials: those that people marked, or all of the run as one; if something is missing in one, its
+        outcome is unknown."""
         marks, start_ns, end_ns = list[EpisodeMark](), None, self.info.started_ns
         for entry in self.entries():
             if isinstance(entry, EpisodeMark):
@@ -211,9 +299,17 @@ class RunLog:
             elif isinstance(entry, Ticked):
                 start_ns = entry.tick.now_ns if start_ns is None else start_ns
                 end_ns = entry.tick.now_ns
+        return self.episodes_of(marks, start_ns, end_ns)
+
+    def episodes_of(self, marks: list[EpisodeMark], start_ns: int | None, end_ns: int) -> list[EpisodeMark]:
+        """The same, of what has been read. start_ns, end_ns: of the first control step, and of the last."""
         if marks or start_ns is None:
-            return marks
-        outcome = _OUTCOMES.get(self.end.get("success", ""), Outcome.UNKNOWN)
+            return [
+                replaced(mark, outcome=Outcome.UNKNOWN) if self.has_hole(mark.start_ns, mark.end_ns) else mark
+                for mark in marks
+            ]
+        is_whole = not self.is_missing(start_ns, end_ns)
+        outcome = _OUTCOMES.get(self.end.get("success", ""), Outcome.UNKNOWN) if is_whole else Outcome.UNKNOWN
         return [EpisodeMark(start_ns=start_ns, end_ns=end_ns + 1, outcome=outcome)]
 
     def faults(self) -> Iterator[Fault]:
@@ -223,4 +319,12 @@ class RunLog:
     def shown(self, topic: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """What people see of a topic, as of /mode or /chunk: time [ns], and its values by name."""
         for message in self.messages(topic):
-            yield message.log_ns - self.info.offset_ns, json.loads(message.data)
+            try:
+                shown = json.loads(message.data)
+            except (ValueError, RecursionError) as error:
+                raise InvalidValueError(f"{self.path}: a message of {topic} is no JSON: {error}") from error
+            if not isinstance(shown, dict):
+                raise InvalidValueError(
+                    f"{self.path}: expected names and values in {topic}, got {shown!r:.60}"
+                )
+            yield message.log_ns - self.info.offset_ns, shown

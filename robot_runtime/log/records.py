@@ -1,28 +1,56 @@
-"""An MCAP file as far as it goes, wherever it was cut: `scan`, and `messages` of its chunks.
+"""An MCAP file as far as it can be read, wherever it was cut or damaged: `scan`, and `ChunkReader`.
 
 MCAP 0: magic, then records of one byte of kind, eight of length, and so many of content. Chunks hold further
 records, compressed; they are written four times a second. https://mcap.dev/spec
+
+    header  chunk  chunk  chu??  chunk  chunk  end  footer
+                          |lost|                            goes on with the next whole chunk, by its checksum
+
+`mcap.records` parses single records. The library's readers trust every length and end at the first damage, so
+lengths are checked here, and no more is opened than the file's size allows.
 """
 
+import io
+import json
+import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from mcap import records
+from mcap.data_stream import ReadDataStream
+from mcap.exceptions import EndOfFile
+from mcap.opcode import Opcode
 
 from robot_runtime.errors import InvalidValueError
 
 MAGIC = b"\x89MCAP0\r\n"
-HEADER, FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, METADATA, DATA_END = 1, 2, 3, 4, 5, 6, 0x0C, 0x0F
+LOST = "/lost"
+"""Topic of what stands in place of a part that cannot be read: its bytes, and the times around it [ns]."""
+FOR_EVER_NS = 2**63 - 1
+"""Until when what lies behind a cut is lost."""
+MAX_RECORD = 64 * 2**20
+"""Bytes of a record that is read, and of what a chunk opens to: more is damage."""
+MAX_RATIO = 100
+"""A file opens to so many times its own size at most, and `MAX_RECORD`."""
 _HEAD = struct.Struct("<BQ")
 _CHUNK = struct.Struct("<QQQI")
 _MESSAGE = struct.Struct("<HIQQ")
-MAX_CHUNK = 2**31
-"""Bytes of a chunk, or what it opens to: more is damage."""
+_BLOCK = 2**20
+_PRIVATE = 0x80
+"""Kinds from here on are other programs' own."""
+_START = re.compile(
+    rb"\x06.{3}[\x00-\x04]\x00{4}.{28}(?:\x04\x00{3}zstd|\x03\x00{3}lz4|\x00{4})|\x0c.{3}\x00{5}\x03\x00{3}end",
+    re.DOTALL,
+)
+"""How a chunk begins, or the metadata that a log ends with."""
+_START_BYTES = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Where one lies, and what times its messages have."""
 
@@ -34,41 +62,32 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Schema:
-    """What a channel's messages look like, for programs that do not know us."""
-
-    name: str = ""
-    encoding: str = ""
-    data: bytes = b""
-
-
-@dataclass(frozen=True)
 class Channel:
     """One stream of messages."""
 
-    id: int
     topic: str
     encoding: str
     """Of its messages: json, msgpack, protobuf."""
-    schema: Schema
+    schema: records.Schema | None
+    """What its messages look like, for programs that do not know us."""
 
 
 @dataclass(kw_only=True)
 class Layout:
     """What a file holds, from the front to where it ends or was cut."""
 
-    library: str = ""
     profile: str = ""
     metadata: dict[str, dict[str, str]] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
+    schemas: dict[int, records.Schema] = field(default_factory=dict)
+    channels: dict[int, Channel] = field(default_factory=dict)
+    """Of the index at the end, for messages whose chunk does not have them."""
     is_finished: bool = False
     """Whether it was closed."""
-    end: int = 0
-    """Bytes up to the end of the last whole record."""
-    num_lost: int = 0
-    """Bytes behind that, or behind a damaged chunk once somebody has read so far."""
-    is_damaged: bool = False
-    """Whether a chunk could not be opened; known once somebody has read so far."""
+    size: int = 0
+    """Of the file [bytes]."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """Offset -> bytes that could not be read; those of damaged chunks once somebody has read so far."""
 
 
 @dataclass(frozen=True)
@@ -84,141 +103,256 @@ class RawMessage:
 
 def scan(path: Path) -> Layout:
     """Look through a file without opening its chunks. InvalidValueError: it is no MCAP file at all."""
-    out = Layout()
     try:
         with path.open("rb") as file:
-            _scan(file, path.stat().st_size, out)
+            out = Layout(size=path.stat().st_size)
+            if file.read(len(MAGIC)) != MAGIC:
+                raise InvalidValueError(f"{path} is no log: it does not begin as an MCAP file does")
+            _Scan(file, out).run()
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    if out.end == 0:
-        raise InvalidValueError(f"{path} is no log: it does not begin as an MCAP file does")
     return out
 
 
-def _scan(file: BinaryIO, size: int, out: Layout) -> None:
-    if file.read(len(MAGIC)) != MAGIC:
-        return
-    out.end = at = len(MAGIC)
-    while at + _HEAD.size <= size:
-        kind, length = _HEAD.unpack(file.read(_HEAD.size))
-        start, at = at + _HEAD.size, at + _HEAD.size + length
-        if at > size or kind == 0:
-            break
-        if kind == CHUNK:
-            if length < _CHUNK.size:
+class _Scan:
+    """One look through a file."""
+
+    def __init__(self, file: BinaryIO, out: Layout) -> None:
+        self._file, self._out, self._size = file, out, out.size
+        self._allowed = _allowed(out.size)
+
+    def run(self) -> None:
+        out, at, before = self._out, len(MAGIC), len(MAGIC)
+        while at < self._size:
+            found = self._head(at)
+            if found is None:  # damaged here, or the record before this one has a wrong length
+                at = self._behind_damage(at, before)
+                before = at
+                continue
+            kind, start, end = found
+            self._note(kind, start, end - start)
+            before, at = at, end
+            if kind == Opcode.FOOTER:
+                self._file.seek(at)
+                out.is_finished = self._file.read(len(MAGIC)) == MAGIC
+                at += len(MAGIC) if out.is_finished else 0
                 break
-            start_ns, end_ns, _, _ = _CHUNK.unpack(file.read(_CHUNK.size))
-            out.chunks.append(Chunk(start, length, start_ns, end_ns))
-        elif kind in (HEADER, METADATA):
-            _note(kind, file.read(length), out)
-        out.end = at
-        if kind == FOOTER:
-            out.is_finished = file.read(len(MAGIC)) == MAGIC if file.seek(at) else False
-            out.end = at + len(MAGIC) if out.is_finished else at
-            break
-        file.seek(at)
-    out.num_lost = size - out.end
+        if at < self._size:
+            out.lost[at] = self._size - at
 
+    def _head(self, at: int) -> tuple[int, int, int] | None:
+        """Kind, begin and end of a record's content; None: there can be none."""
+        self._file.seek(at)
+        head = self._file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        kind, length = _HEAD.unpack(head)
+        start, end = at + _HEAD.size, at + _HEAD.size + length
+        is_known = 0 < kind <= Opcode.DATA_END or kind >= _PRIVATE
+        return (kind, start, end) if is_known and end <= self._size else None
 
-def _note(kind: int, content: bytes, out: Layout) -> None:
-    try:
-        first, at = _text(content, 0)
-        if kind == HEADER:
-            out.profile, (out.library, _) = first, _text(content, at)
-            return
-        end = at + 4 + int.from_bytes(content[at : at + 4], "little")
-        found, at = dict[str, str](), at + 4
-        while at < end:
-            key, at = _text(content, at)
-            found[key], at = _text(content, at)
-        out.metadata[first] = found
-    except (UnicodeDecodeError, struct.error):
-        return
+    def _note(self, kind: int, start: int, length: int) -> None:
+        out, file = self._out, self._file
+        if kind == Opcode.CHUNK:
+            times = _CHUNK.unpack(file.read(_CHUNK.size)) if length >= _CHUNK.size else (0, 0)
+            out.chunks.append(Chunk(start, length, times[0], times[1]))
+        elif kind in (Opcode.HEADER, Opcode.METADATA, Opcode.SCHEMA, Opcode.CHANNEL):
+            match _parsed(kind, file.read(length)) if length <= MAX_RECORD else None:
+                case records.Header(profile=profile):
+                    out.profile = out.profile or profile
+                case records.Metadata(name=name, metadata=metadata):
+                    out.metadata[name] = metadata
+                case records.Schema() as schema:
+                    out.schemas[schema.id] = schema
+                case records.Channel() as channel:
+                    out.channels[channel.id] = _channel(channel, out.schemas)
+                case _:
+                    out.lost[start] = length
 
+    def _behind_damage(self, at: int, before: int) -> int:
+        """Note what is lost; where to go on. before: the record that ends at `at`, if its length is right."""
+        chunks = self._out.chunks
+        lost = before
+        if chunks and chunks[-1].offset == before + _HEAD.size:
+            if self._is_whole(chunks[-1]):
+                lost = at
+            else:
+                chunks.pop()
+        after = self._next_start(max(lost + 1, len(MAGIC)))
+        self._out.lost[lost] = after - lost
+        return after
 
-def _text(content: bytes | memoryview, at: int) -> tuple[str, int]:
-    (length,) = struct.unpack_from("<I", content, at)
-    end = at + 4 + length
-    return bytes(content[at + 4 : end]).decode(), end
+    def _next_start(self, at: int) -> int:
+        """Where the next whole chunk, or the metadata of the end, begins; the file's size: there is none."""
+        while at < self._size:
+            self._file.seek(at)
+            block = self._file.read(_BLOCK)
+            found = _START.search(block)
+            while found is not None:
+                if self._begins(at + found.start()):
+                    return at + found.start()
+                if self._allowed <= 0:
+                    return self._size
+                found = _START.search(block, found.start() + 1)
+            at += len(block) - _START_BYTES if at + len(block) < self._size else len(block)
+        return self._size
+
+    def _begins(self, at: int) -> bool:
+        head = self._head(at)
+        if head is None:
+            return False
+        kind, start, end = head
+        return kind == Opcode.METADATA or self._is_whole(Chunk(start, end - start, 0, 0))
+
+    def _is_whole(self, chunk: Chunk) -> bool:
+        self._file.seek(chunk.offset)
+        content = _parsed(Opcode.CHUNK, self._file.read(chunk.length)) if chunk.length <= MAX_RECORD else None
+        self._allowed -= chunk.length + (0 if content is None else content.uncompressed_size)
+        return (
+            content is not None
+            and content.uncompressed_crc != 0
+            and self._allowed > 0
+            and _opened(content) is not None
+        )
 
 
 class ChunkReader:
     """Opens chunks one after the other, and remembers the channels that they declare."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.damaged: Chunk | None = None
-        """The first that could not be opened, once it has been read."""
-        self.channels: dict[int, Channel] = {}
-        self._schemas: dict[int, Schema] = {0: Schema()}
+    def __init__(self, path: Path, layout: Layout) -> None:
+        """layout: of the file; what turns out to be damaged is noted in it."""
+        self._path, self._layout = path, layout
+        self._schemas, self._channels = dict(layout.schemas), dict(layout.channels)
+        self._charged, self._allowed = set[int](), _allowed(layout.size)
 
-    def messages(self, chunks: list[Chunk], topics: frozenset[str] | None = None) -> Iterator[RawMessage]:
-        """All messages in the order of the file, of some topics or of all; up to the first damaged chunk."""
+    def messages(self, chunks: Sequence[Chunk], topics: frozenset[str] | None = None) -> Iterator[RawMessage]:
+        """All messages in the order of the file, of some topics or of all; in place of what could not be
+        read, one of `LOST`. InvalidValueError: the file opens to more than its size allows."""
+        last_ns, noted = 0, set[int]()
         with self._path.open("rb") as file:
             for chunk in chunks:
-                file.seek(chunk.offset)
-                opened = _opened(file.read(chunk.length))
-                if opened is None:
-                    self.damaged = chunk
-                    return
-                yield from self._of_chunk(opened, topics)
+                yield from self._lost(chunk.offset, last_ns, chunk.start_ns, noted)
+                opened = self._open(file, chunk)
+                if opened is not None and (yield from self._of_chunk(opened, topics)):
+                    last_ns = max(last_ns, chunk.end_ns)
+                else:
+                    self._layout.lost[chunk.offset] = chunk.length
+            end_ns = max([last_ns, *(chunk.end_ns for chunk in chunks[-1:])])
+            end_ns = min(end_ns, FOR_EVER_NS - 1) if self._layout.is_finished else FOR_EVER_NS
+            yield from self._lost(self._layout.size, last_ns, end_ns, noted)
 
-    def _of_chunk(self, records: bytes, topics: frozenset[str] | None) -> Iterator[RawMessage]:
-        at, view = 0, memoryview(records)
-        while at + _HEAD.size <= len(records):
-            kind, length = _HEAD.unpack_from(records, at)
-            start, at = at + _HEAD.size, at + _HEAD.size + length
-            if kind == MESSAGE:
-                channel_id, _, log_ns, _ = _MESSAGE.unpack_from(records, start)
-                channel = self.channels.get(channel_id)
-                if channel is not None and (topics is None or channel.topic in topics):
-                    yield RawMessage(channel.topic, log_ns, bytes(view[start + _MESSAGE.size : at]), channel)
-            elif kind == SCHEMA:
-                (schema_id,) = struct.unpack_from("<H", records, start)
-                name, next_at = _text(view, start + 2)
-                encoding, next_at = _text(view, next_at)
-                data = bytes(view[next_at + 4 : at])
-                self._schemas[schema_id] = Schema(name, encoding, data)
-            elif kind == CHANNEL:
-                channel_id, schema_id = struct.unpack_from("<HH", records, start)
-                topic, next_at = _text(view, start + 4)
-                encoding, _ = _text(view, next_at)
-                schema = self._schemas.get(schema_id, Schema())
-                self.channels[channel_id] = Channel(channel_id, topic, encoding, schema)
-
-
-def _opened(content: bytes) -> bytes | None:
-    """The records of a chunk; None: it is damaged."""
-    try:
-        _, _, size, crc = _CHUNK.unpack_from(content, 0)
-        compression, at = _text(content, _CHUNK.size)
-        (length,) = struct.unpack_from("<Q", content, at)
-        packed = content[at + 8 : at + 8 + length]
-        if size > MAX_CHUNK or len(packed) != length:
+    def _open(self, file: BinaryIO, chunk: Chunk) -> bytes | None:
+        """The records of a chunk; None: it is damaged."""
+        if chunk.length > MAX_RECORD:
             return None
-        opened = _decompressed(compression, packed, size)
-    except (struct.error, UnicodeDecodeError):
+        file.seek(chunk.offset)
+        content = _parsed(Opcode.CHUNK, file.read(chunk.length))
+        if content is None or content.uncompressed_size > MAX_RECORD:
+            return None
+        if chunk.offset not in self._charged:
+            self._charged.add(chunk.offset)
+            self._allowed -= content.uncompressed_size
+        if self._allowed < 0:
+            raise InvalidValueError(
+                f"{self._path}: expected a log that opens to at most {MAX_RATIO} times its size, got more"
+            )
+        return _opened(content)
+
+    def _lost(self, until: int, last_ns: int, next_ns: int, noted: set[int]) -> Iterator[RawMessage]:
+        """One message of what is lost before an offset and has not been noted yet."""
+        new = {at: size for at, size in self._layout.lost.items() if at < until and at not in noted}
+        noted.update(new)
+        if new or next_ns == FOR_EVER_NS:
+            since_ns, until_ns = sorted((last_ns, next_ns))
+            lost = {"since_ns": since_ns, "until_ns": until_ns, "bytes": sum(new.values())}
+            yield RawMessage(LOST, since_ns, json.dumps(lost).encode())
+
+    def _of_chunk(self, opened: bytes, topics: frozenset[str] | None) -> Generator[RawMessage, None, bool]:
+        """Returns whether all of it could be read."""
+        at, size, is_whole = 0, len(opened), True
+        while at < size:
+            if at + _HEAD.size > size:
+                return False
+            kind, length = _HEAD.unpack_from(opened, at)
+            start, at = at + _HEAD.size, at + _HEAD.size + length
+            if at > size:
+                return False
+            if kind == Opcode.MESSAGE and length >= _MESSAGE.size:
+                channel_id, _, log_ns, _ = _MESSAGE.unpack_from(opened, start)
+                channel = self._channels.get(channel_id)
+                if channel is None:
+                    is_whole = False
+                elif topics is None or channel.topic in topics:
+                    yield RawMessage(channel.topic, log_ns, opened[start + _MESSAGE.size : at], channel)
+                continue
+            match _parsed(kind, opened[start:at]):
+                case records.Schema() as schema:
+                    self._schemas[schema.id] = schema
+                case records.Channel() as of_file:
+                    self._channels[of_file.id] = _channel(of_file, self._schemas)
+                case _:
+                    return False
+        return is_whole
+
+
+def _channel(of_file: records.Channel, schemas: dict[int, records.Schema]) -> Channel:
+    return Channel(of_file.topic, of_file.message_encoding, schemas.get(of_file.schema_id))
+
+
+_PARSED: dict[int, Any] = {
+    Opcode.HEADER: records.Header,
+    Opcode.SCHEMA: records.Schema,
+    Opcode.CHANNEL: records.Channel,
+    Opcode.CHUNK: records.Chunk,
+    Opcode.METADATA: records.Metadata,
+}
+
+
+def _parsed(kind: int, content: bytes) -> Any:
+    """A record; None: it is damaged, or of another kind."""
+    if kind not in _PARSED:
         return None
-    return opened if opened is not None and (crc == 0 or zlib.crc32(opened) == crc) else None
+    try:
+        return _PARSED[kind].read(ReadDataStream(io.BytesIO(content)))
+    except (struct.error, UnicodeDecodeError, EndOfFile, OverflowError):
+        return None
 
 
-def _decompressed(compression: str, packed: bytes, size: int) -> bytes | None:
-    match compression:
+def _allowed(size: int) -> int:
+    """Bytes that may be opened of a file."""
+    return MAX_RECORD + MAX_RATIO * size
+
+
+def _opened(chunk: records.Chunk) -> bytes | None:
+    """The records of a chunk; None: it is damaged."""
+    if chunk.uncompressed_size > MAX_RECORD:
+        return None
+    out = _decompressed(chunk)
+    if out is None or len(out) != chunk.uncompressed_size:
+        return None
+    return out if chunk.uncompressed_crc in (0, zlib.crc32(out)) else None
+
+
+def _decompressed(chunk: records.Chunk) -> bytes | None:
+    """Never more than the size it declares and a byte."""
+    size = chunk.uncompressed_size + 1
+    match chunk.compression:
         case "":
-            return packed
+            return chunk.data
         case "zstd":
             import zstandard
 
             try:
-                return zstandard.ZstdDecompressor().decompress(packed, max_output_size=size)
-            except zstandard.ZstdError:
+                unpacking = zstandard.ZstdDecompressor(max_window_size=2 * MAX_RECORD)
+                return unpacking.stream_reader(chunk.data).read(size)
+            except (zstandard.ZstdError, MemoryError):
                 return None
         case "lz4":
             import lz4.frame
 
             try:
-                out: bytes = lz4.frame.decompress(packed)
-            except RuntimeError:
+                out: bytes = lz4.frame.LZ4FrameDecompressor().decompress(chunk.data, max_length=size)
+            except (RuntimeError, EOFError, MemoryError):
                 return None
             return out
     return None

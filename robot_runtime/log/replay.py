@@ -86,8 +86,8 @@ def executor_of(configuration: Configuration, *, robot: Robot | None = None) -> 
     if missing:
         what = "; ".join(f"{name} {text}" for name, text in missing.items())
         raise InvalidValueError(
-            f"the robot of this run has Python functions of its own, which a log cannot hold: {what}. Name "
-            "the robot that has them: --robot path/to/file.py:robot"
+            f"this log does not hold all of its robot: {what}. Name the robot that has it: "
+            "--robot path/to/file.py:robot"
         )
     return Executor(**own)
 
@@ -99,13 +99,18 @@ def replay_log(
     correction_head: Any = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Replayed:
-    """`replay` of a log, as far as it goes. InvalidValueError: it begins in mid-run."""
+    """`replay` of a log up to the first part that is missing, of which `log.damage` says.
+
+    InvalidValueError: it begins in mid-run.
+    """
     if log.info.is_part:
         raise InvalidValueError(
             f"{log.path} begins in mid-run, where nobody knows what its executor remembered: only a log from "
             "the begin of a run can be replayed (run --keep all)"
         )
-    return replay(log.journal(), robot=robot, correction_head=correction_head, on_tick=on_tick)
+    return replay(
+        log.journal(is_unbroken=True), robot=robot, correction_head=correction_head, on_tick=on_tick
+    )
 
 
 def replay(

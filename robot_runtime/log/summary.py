@@ -10,6 +10,7 @@ from robot_runtime.core.orders import EpisodeMark, TakenOrder
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.log.entries import Fault
 from robot_runtime.log.reader import CAMERA, RunLog
+from robot_runtime.log.ring import JOURNAL
 
 
 @dataclass(kw_only=True)
@@ -37,28 +38,30 @@ def summary(log: RunLog) -> Summary:
     """Of a log, as far as it goes."""
     began = datetime.fromtimestamp(log.info.started_wall_ns / NS_PER_S)
     out = Summary(began=began.strftime("%Y-%m-%d %H:%M:%S"))
+    first_ns, last_ns, marks = None, 0, list[EpisodeMark]()
     for message in log.messages():
         out.num_bytes[message.topic] += len(message.data)
         if message.topic.startswith(CAMERA):
             out.pictures[message.topic.removeprefix(CAMERA)] += 1
-    first_ns = last_ns = None
-    for entry in log.entries():
-        match entry:
-            case Ticked(tick=tick):
-                first_ns, last_ns = first_ns if first_ns is not None else tick.now_ns, tick.now_ns
-                out.ticks += 1
-                out.modes[tick.mode.name] += 1
-            case Asked():
-                out.requests += 1
-            case PartCame(splice=splice):
-                out.splices += splice is not None
-            case TakenOrder():
-                out.orders += 1
-            case Fault():
-                out.faults += 1
-    if first_ns is not None and last_ns is not None:
+        for entry in log.entries_of(message) if message.topic == JOURNAL else ():
+            match entry:
+                case Ticked(tick=tick):
+                    first_ns, last_ns = first_ns if first_ns is not None else tick.now_ns, tick.now_ns
+                    out.ticks += 1
+                    out.modes[tick.mode.name] += 1
+                case Asked():
+                    out.requests += 1
+                case PartCame(splice=splice):
+                    out.splices += splice is not None
+                case TakenOrder():
+                    out.orders += 1
+                case Fault():
+                    out.faults += 1
+                case EpisodeMark():
+                    marks.append(entry)
+    if first_ns is not None:
         out.seconds = (last_ns - first_ns) / NS_PER_S
-    out.episodes = log.episodes()
+    out.episodes = log.episodes_of(marks, first_ns, last_ns)
     return out
 
 

@@ -17,7 +17,8 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.foxglove import jpeg_of
 from robot_runtime.log.reader import CAMERA, RunLog
-from robot_runtime.log.records import Chunk, ChunkReader, RawMessage
+from robot_runtime.log.records import LOST, Chunk, ChunkReader, RawMessage
+from robot_runtime.log.ring import JOURNAL
 from robot_runtime.page.hands import Hands
 from robot_runtime.page.scene import Scene
 from robot_runtime.page.source import Picture, Player
@@ -36,13 +37,15 @@ class Recording:
         self.info, self._path, self._chunks = log.info, log.path, log.layout.chunks
         found: list[RawMessage] = []
         self._pictures: dict[str, list[tuple[int, int]]] = {}
-        self._reader = ChunkReader(log.path)
+        self._reader = ChunkReader(log.path, log.layout)
         for i, chunk in enumerate(self._chunks):
             for message in self._reader.messages([chunk]):
-                if message.topic.startswith(CAMERA):
+                if message.topic == LOST:
+                    log.note_gap(message)
+                elif message.topic.startswith(CAMERA):
                     camera = message.topic.removeprefix(CAMERA)
                     self._pictures.setdefault(camera, []).append((message.log_ns, i))
-                elif message.topic != "/journal":
+                elif message.topic != JOURNAL:
                     found.append(message)
         if not found:
             raise InvalidValueError(f"{log.path} holds nothing that could be shown: it was cut at its begin")

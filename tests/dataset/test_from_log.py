@@ -1,6 +1,7 @@
 """Trials of a run's log become episodes: rows, pictures and times counted, takeovers and pauses marked."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 
@@ -23,6 +24,7 @@ from robot_runtime.dataset.sampled import grid_ns, newest_at
 from robot_runtime.dataset.stored import StoredDataset, array_of
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.reader import RunLog
+from robot_runtime.log.records import scan
 from tests.dataset.runs import MS, NAMES, START_NS, picture_at, state_at, tick_at, write_run
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
@@ -229,6 +231,26 @@ def test_a_hole_in_the_steps_is_no_valid_transition(tmp_path):
     # The grid begins with the first picture, so frame 10, at 0.507 s, is the first to show the last step.
     assert np.flatnonzero(~follows).tolist() == [*range(10, 16), 23]
     assert done.num_late == 4
+
+
+def test_a_trial_in_which_the_log_is_damaged_is_left_out(tmp_path):
+    path = write_run(tmp_path / "runs", seconds=8.0, camera_hz=1.0)
+    chunks = scan(path).chunks
+    content = bytearray(path.read_bytes())
+    content[chunks[len(chunks) // 2].offset + 100] ^= 1
+    path.write_bytes(content)
+    (done,) = from_log(RunLog.open(path), tmp_path / "dataset", fps=20, cameras=())
+    assert (done.num_frames, done.why) == (0, "the log is damaged in it")
+
+
+def test_control_steps_that_lie_years_apart_are_no_trial(tmp_path):
+    def years_apart(t_ns):
+        return replace(tick_at(t_ns), now_ns=t_ns if t_ns < at_s(0.3) else t_ns + 10**18)
+
+    path = write_run(tmp_path / "runs", seconds=0.5, tick=years_apart)
+    (done,) = from_log(RunLog.open(path), tmp_path / "dataset", fps=20, cameras=())
+    assert done.num_frames == 0
+    assert "control steps in" in done.why
 
 
 def test_a_pause_stays_in_and_is_marked(tmp_path):

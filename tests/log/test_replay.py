@@ -1,17 +1,25 @@
 """What went into an executor, fed to another one, gives the same commands to the last bit."""
 
+from contextlib import suppress
+
+import msgspec
 import numpy as np
 import pinocchio as pin
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.msgpack import Ext
 
 from robot_runtime.core.journal import Asked, Began, Foreign, PartCame, Ticked
 from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.kinematics import ModelKinematics
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.forms import FormError, Forms
 from robot_runtime.log.replay import replay
-from tests.log.robots import KINDS, Life
+from tests.log.robots import FR3, KINDS, LEFT, RIGHT, Life
+from tests.source_tree import ROOT
 
 RUNS = [(method, kind) for i, method in enumerate(METHODS) for kind in [list(KINDS)[i % 3]]]
 """Every method, on one of the robots."""
@@ -104,6 +112,108 @@ def test_bytes_that_are_no_value_of_ours_are_refused():
     ):
         with pytest.raises(FormError):
             forms.decode(data)
+
+
+# ---- kinematics --------------------------------------------------------------------------------------------
+
+PLAIN_JOINTS = tuple(
+    getattr(pin, f"JointModel{kind}")
+    for kind in ("RX", "RY", "RZ", "PX", "PY", "PZ", "SphericalZYX", "Translation")
+)
+
+
+def placement(rng) -> pin.SE3:
+    return pin.SE3(pin.Quaternion(rng.normal(size=4)).normalized().matrix(), rng.normal(size=3))
+
+
+def drawn_joint(rng, *, may_have_several=True):
+    axis = rng.normal(size=3)
+    drawn = rng.integers(0, len(PLAIN_JOINTS) + 2 + may_have_several)
+    if drawn < len(PLAIN_JOINTS):
+        return PLAIN_JOINTS[drawn]()
+    if drawn < len(PLAIN_JOINTS) + 2:
+        kinds = (pin.JointModelRevoluteUnaligned, pin.JointModelPrismaticUnaligned)
+        return kinds[drawn - len(PLAIN_JOINTS)](axis / np.linalg.norm(axis))
+    several = pin.JointModelComposite()
+    for _ in range(rng.integers(1, 4)):
+        several.addJoint(drawn_joint(rng, may_have_several=False), placement(rng))
+    return several
+
+
+def drawn_kinematics(seed: int) -> ModelKinematics:
+    rng, model = np.random.default_rng(seed), pin.Model()
+    for i in range(rng.integers(1, 9)):
+        model.addJoint(int(rng.integers(0, model.njoints)), drawn_joint(rng), placement(rng), f"j{i}")
+    model.addFrame(pin.Frame("hand", model.njoints - 1, placement(rng), pin.FrameType.BODY))
+    frame = "universe" if seed % 10 == 0 else "hand"
+    return ModelKinematics(model, frame, X_FE=placement(rng), p_BA=(0.1, 0.2, 0.3), yaw=0.7 * (seed % 2))
+
+
+ROBOTS = [
+    *(each.model_kinematics for each in (LEFT, RIGHT, FR3)),
+    ModelKinematics(pin.buildModelFromUrdf(str(ROOT / "examples" / "fr3_arm.urdf")), "hand"),
+    *map(drawn_kinematics, range(100)),
+]
+
+
+@pytest.mark.parametrize("kinematics", ROBOTS)
+def test_kinematics_come_back_to_the_same_bits(kinematics):
+    forms = Forms()
+    back = forms.decode(forms.encode(kinematics.forward)).__self__
+    assert forms.encode(back) == forms.encode(kinematics)
+    rng, n = np.random.default_rng(0), kinematics.model.nq
+    for _ in range(20):
+        q = pin.normalize(kinematics.model, rng.normal(size=n))
+        assert back.forward(q).homogeneous.tobytes() == kinematics.forward(q).homogeneous.tobytes()
+        assert back.jacobian(q).tobytes() == kinematics.jacobian(q).tobytes()
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(1, 50), data=st.data())
+def test_damaged_kinematics_are_refused_or_are_some_arm(seed, data):
+    forms, kinematics = Forms(), drawn_kinematics(seed)
+    content = bytearray(forms.encode(kinematics.forward))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        back = forms.decode(bytes(content))
+    except FormError:
+        return
+    if callable(back):
+        with suppress(ValueError):  # of another number of joints
+            back(pin.neutral(back.__self__.model))
+            back.__self__.jacobian(pin.neutral(back.__self__.model))
+
+
+def test_kinematics_of_an_older_log_are_never_read_and_their_robot_is_asked_for():
+    entries = Life("one arm", "vlash", seed=1).run(20)
+    forms = Forms()
+    form = msgspec.msgpack.decode(forms.encode(entries[0]))
+    model = {"": "ModelKinematics", "model": Ext(4, b"22 serialization::archive 19 0"), "frame": "hand"}
+    form["configuration"]["hand_pose"] = {"arm": {"": "HandPoseOf", "kinematics": model}}
+    old = forms.decode(msgspec.msgpack.encode(form))
+    assert isinstance(old.configuration.hand_pose["arm"], Foreign)
+    with pytest.raises(InvalidValueError, match=r"in the form of an older version.*--robot"):
+        replay([old, *entries[1:]])
+
+
+def test_a_joint_that_a_log_does_not_hold_makes_its_robot_be_asked_for():
+    model = pin.Model()
+    model.addJoint(0, pin.JointModelHX(0.3), pin.SE3.Identity(), "screw")
+    model.addFrame(pin.Frame("hand", 1, pin.SE3.Identity(), pin.FrameType.BODY))
+    back = through_a_file([ModelKinematics(model, "hand").forward])
+    assert back == [Foreign("a joint of the kind JointModelHX")]
+
+
+def test_a_model_without_joints_or_with_endless_ones_is_refused():
+    endless = pin.Model()
+    endless.addJoint(0, pin.JointModelRUBX(), pin.SE3.Identity(), "wheel")
+    for model in (pin.Model(), endless):
+        with pytest.raises(ValueError, match="expected a model of one or more joints"):
+            ModelKinematics(model, "universe")
+
+
+# ---- people's own ------------------------------------------------------------------------------------------
 
 
 def test_a_robot_with_functions_of_its_own_is_asked_for():

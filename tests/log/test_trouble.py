@@ -10,6 +10,7 @@ import pytest
 from robot_runtime.core.journal import Ticked
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.state import Image
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.log import writer
 from robot_runtime.log.config import LogConfig
 from robot_runtime.log.reader import RunLog
@@ -118,5 +119,8 @@ def test_a_log_that_is_damaged_in_its_middle_says_so_wherever_it_is_read(tmp_pat
     with caplog.at_level(logging.WARNING):
         assert summary(log).ticks < 300
     (said,) = [each.getMessage() for each in caplog.records]
-    assert f"is damaged at byte {chunks[-1].offset}: it is read up to there" in said
-    assert log.layout.num_lost >= chunks[-1].length
+    assert "is damaged: what is read goes on behind the damage" in said
+    assert log.layout.lost == {chunks[-1].offset: chunks[-1].length}
+    assert f"{chunks[-1].length} of {len(content)} bytes could not be read" in log.damage
+    with pytest.raises(InvalidValueError, match="is damaged"):
+        log.refuse_damage()

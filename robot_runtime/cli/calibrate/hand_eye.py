@@ -77,7 +77,7 @@ class _ArmViews:
         board, camera = load(self.board, Board), load(self.intrinsics, Intrinsics).camera
         with ExitStack() as held:
             guide = None
-            if (shots := self._kept_shots()) is not None:
+            if (shots := self._kept_shots(held)) is not None:
                 refuse_page(self.page)
                 views = views_of(shots, board, camera, say=print)
             else:
@@ -92,15 +92,17 @@ class _ArmViews:
                 guide.judge(found, rows)
             return code
 
-    def _kept_shots(self) -> Iterator[Shot] | None:
-        """Of a folder or a log; None: the source is a robot."""
+    def _kept_shots(self, held: ExitStack) -> Iterator[Shot] | None:
+        """Of a folder or a log; None: the source is a robot. held: refuses a damaged log when all is done."""
         path = Path(self.source)
         if path.is_dir():
             return _counted(shots_of_folder(path), path)
         if path.suffix == ".mcap":
             from robot_runtime.log.reader import RunLog
 
-            return _counted(shots_of_log(RunLog.open(path), camera=self.camera, part=self.part), path)
+            log = RunLog.open(path)
+            held.callback(log.refuse_damage)
+            return _counted(shots_of_log(log, camera=self.camera, part=self.part), path)
         if path.suffix in (".csv", ".png", ".jpg", ".mp4"):
             raise InvalidValueError(
                 f"{path}: expected a folder with poses.csv, a run's log, or a robot's file"

@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from robot_runtime.cli.calibrate.result import keep
 from robot_runtime.cli.options import InputFile, OutputFile, Several
+from robot_runtime.cli.read_log import log_of
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ class CalibrateLatency:
 
     def main(self) -> int:
         from calibration.latency import Latencies, Latency, latency_of
-        from robot_runtime.log.reader import RunLog
 
         found: dict[str, Latency] = {}
-        series = series_of(RunLog.open(self.log))
+        with log_of(self.log, needs_whole=False) as log:
+            series = series_of(log)
         for name in self.parts:
             if name not in series:
                 raise UnknownNameError(f"part that is commanded in {self.log}", name, series)
@@ -71,7 +72,9 @@ class CalibrateLatency:
             f"{each.correlation:.3f}, {min(each.peak_ratio, 99.0):.2f} times the next peak"
             for name, each in found.items()
         }
-        return keep(self.output, Latencies.of(found), rows)
+        code = keep(self.output, Latencies.of(found), rows)
+        log.refuse_damage()
+        return code
 
 
 def series_of(log: "RunLog") -> Mapping[str, Series]:

@@ -26,8 +26,13 @@ class ModelKinematics:
         frame: of the model that carries the end effector, F.
         X_FE: the end effector in it; None: they are the same.
         p_BA, yaw: the mount in B: its place [m] and its turn about the vertical [rad].
-        ValueError: the model has no such frame.
+        ValueError: the model has no such frame, no joint, or one with more positions than velocities.
         """
+        if not 0 < model.nq == model.nv:  # Pinocchio's Jacobian of a model without joints ends the process
+            raise ValueError(
+                f"expected a model of one or more joints with a position for each velocity, got {model.nq} "
+                f"positions and {model.nv} velocities"
+            )
         if not model.existFrame(frame):
             known = ", ".join(each.name for each in model.frames)
             raise ValueError(f"the model has no frame {frame!r}; it has {known}")
@@ -56,6 +61,7 @@ class ModelKinematics:
         pin.computeJointJacobians(self.model, self._memory, q)
         hand = pin.updateFramePlacement(self.model, self._memory, self._id)
         J_E = pin.getFrameJacobian(self.model, self._memory, self._id, pin.LOCAL_WORLD_ALIGNED)
+        J_E = J_E.reshape(6, -1)  # of one joint it is (6,)
         lever = hand.rotation @ self.X_FE.translation
         J_E[:3] -= pin.skew(lever) @ J_E[3:]
         if self._R_BA is not None:

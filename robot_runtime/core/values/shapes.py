@@ -1,11 +1,12 @@
 """Shapes in annotations, `Float[np.ndarray, "H D"]`, without paying for them on a robot.
 
 jaxtyping checks them, and only under pytest, which has imported it by then. It brings asyncio, email and
-unittest along, a fifth of the time that importing this package takes; elsewhere plain arrays stand in.
+unittest along, a fifth of the time that importing this package takes; elsewhere the annotation is of a plain
+array, with its axes beside it.
 """
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 else:
 
     class _Unchecked:
-        def __class_getitem__(cls, item: tuple[type, str]) -> type:
-            return np.ndarray
+        def __class_getitem__(cls, item: tuple[type, Any]) -> Any:
+            return Annotated[np.ndarray, str(item[1])]
 
     Float = Int = UInt8 = _Unchecked
 

@@ -150,8 +150,8 @@ class RobotState:
     """Capture time [ns], robot's monotonic clock; of the part measured first, where parts differ."""
     parts: Mapping[str, PartState]
     """What was measured of each part, by its name."""
-    measured: Mapping[str, Float[np.ndarray, " K"]]
-    """Further quantities (forces, torques, accelerations) by name, SI units."""
+    measured: Mapping[str, np.ndarray]
+    """Further quantities (forces, torques, accelerations) by name, of any shape, SI units."""
     t_newest_ns: int | None
     """Capture time of the part measured last [ns]; None: all at `t_ns`."""
 
