@@ -174,7 +174,7 @@ class Service:
             raise SchemaMismatchError(names + "; ".join(differences))
         if self._next is not None:
             self._next[1].close()
-            self._next_warming = None
+            self._next_warming = self._stuck_ns = None
         engine = self._new_engine(policy, open_ns=None)  # robots run: they are not to wait for it
         engine.start_warming()
         self._next = policy, engine
