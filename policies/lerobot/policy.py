@@ -60,7 +60,7 @@ def load_lerobot(
     if is_whole and not is_compiled:
         raise InvalidValueError("one_graph is for a policy that is compiled")
     refuse_misfit(metadata, config, folder)
-    warn_of_gaps(metadata.info, folder, names_scene=metadata.shows_scene_as_state)
+    warn_of_gaps(metadata.info, folder, names_scene=bool(metadata.info.schema.environment_state_names))
     if is_compiled:
         keep_compiled()
         start_compilers(torch.device(device).type)
