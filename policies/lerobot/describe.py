@@ -12,7 +12,15 @@ from typing import Any
 from policies.files import read_json
 from policies.lerobot.files import CONFIG
 from policies.lerobot.load import cameras_of, chunk_rows, lerobot_config, refuse_misfit, size_of
-from policies.lerobot.metadata import ACTION, PICTURES, SCENE_NUMBER, STATE, PolicyMetadata, policy_name
+from policies.lerobot.metadata import (
+    ACTION,
+    PICTURES,
+    SCENE,
+    SCENE_NUMBER,
+    STATE,
+    PolicyMetadata,
+    policy_name,
+)
 from policies.lerobot.names import HINT, WIDTH, explained, fields_of, is_ours, parts_of, told_names
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
@@ -77,6 +85,8 @@ class Numbers:
     """What an action means in time; None: nobody says."""
     cameras: Mapping[str, tuple[int, int]] | None = None
     """Height and width of its pictures; None: no dataset is known."""
+    scene_names: tuple[str, ...] = ()
+    """Of the scene's quantities; empty: nobody says."""
 
     def __post_init__(self) -> None:
         if not _SLOWEST_FPS <= self.fps <= NS_PER_S:
@@ -95,7 +105,7 @@ class Numbers:
         try:
             features = info["features"]
             state, action = (_names_of(features[key]["names"]) for key in (STATE, ACTION))
-            fps = float(info["fps"])
+            fps, scene = float(info["fps"]), _scene_names(features)
             cameras = {
                 key.removeprefix(f"{PICTURES}."): _picture_size(feature)
                 for key, feature in features.items()
@@ -105,8 +115,10 @@ class Numbers:
             raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
         timing = timing_of(features)
         if told.are_numbers:
-            return cls.plain(state, action, fps=fps, timing=timing, cameras=cameras)
-        return cls.named(state, action, told, path, fps=fps, timing=timing, cameras=cameras)
+            return cls.plain(state, action, scene_names=scene, fps=fps, timing=timing, cameras=cameras)
+        return cls.named(
+            state, action, told, path, scene_names=scene, fps=fps, timing=timing, cameras=cameras
+        )
 
     @classmethod
     def named(
@@ -136,6 +148,8 @@ class Numbers:
         moved = PlainNumbers(names=tuple(action))
         is_measured = set(state) == set(action)
         names = [f"{moved.part}.{n}" if is_measured else f"{SCENE_NUMBER}{i}" for i, n in enumerate(state)]
+        if not is_measured:
+            more["scene_names"] = tuple(state)
         return cls(state_names=tuple(names), action_fields=(moved,), **more)
 
     @classmethod
@@ -302,6 +316,7 @@ def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
         parts={} if isinstance(fields[0], PlainNumbers) else parts_of(fields, names),
         measured=measured,
         environment_state_dim=scene,
+        environment_state_names=numbers.scene_names if len(numbers.scene_names) == scene else (),
         cameras=cameras,
     )
 
@@ -315,6 +330,15 @@ def _names_of(names: Any) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"two numbers have one name, {names!r:.200}")
     return tuple(names)
+
+
+def _scene_names(features: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of the scene's quantities; none if they have none, or only numbers."""
+    names = features.get(SCENE, {}).get("names")
+    if not names:
+        return ()
+    found = _names_of(names)
+    return () if all(name.startswith(SCENE_NUMBER) for name in found) else found
 
 
 def _picture_size(feature: Mapping[str, Any]) -> tuple[int, int]:

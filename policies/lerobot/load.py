@@ -1,6 +1,7 @@
 """From a folder that was looked at to LeRobot's own objects: configuration, network and steps."""
 
 import importlib
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,9 +26,11 @@ from policies.lerobot.files import (
     local_model,
 )
 from policies.lerobot.metadata import PICTURES, STATE, PolicyMetadata
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
 from robot_runtime.server.warm_up import zero_observation
 
+logger = logging.getLogger(__name__)
 _OWN_LOADER = ("pi0", "pi05")
 """Types whose own way to load weights goes on with random ones if that fails."""
 
@@ -204,6 +207,25 @@ def _state_size(metadata: PolicyMetadata, folder: Path) -> int:
 def size_of(feature: Any) -> int:
     """Numbers of a feature; 0 if there is none."""
     return 0 if feature is None else math.prod(feature.shape)
+
+
+def warn_of_gaps(info: PolicyInfo, folder: Path, *, names_scene: bool) -> None:
+    """Log what a policy reads that neither it nor its folder names, so that nobody is surprised.
+
+    names_scene: whether its scene quantities have names.
+    """
+    if not info.tasks and _words(folder) is not None:
+        logger.warning(
+            "policy %s follows a task in words and declares none: a robot that gives none gets an empty "
+            "prompt; start each with --task TEXT, or list the texts under \"tasks\" in %s",
+            info.name, metadata_file(folder),
+        )  # fmt: skip
+    if (num := info.schema.environment_state_dim) and not names_scene:
+        logger.warning(
+            "policy %s takes the %d numbers of observation.environment_state by position, for its folder "
+            "does not name them: give them in the order of the dataset that it was trained on",
+            info.name, num,
+        )  # fmt: skip
 
 
 def _words(folder: Path) -> str | None:

@@ -20,7 +20,14 @@ from policies.files import metadata_file
 from policies.flow.transfers import pinned_batch
 from policies.lerobot.flow_policy import UNTRAINED, LeRobotFlowPolicy, load_flow
 from policies.lerobot.info import execution_horizon, info_with
-from policies.lerobot.load import lerobot_config, lerobot_policy, lerobot_steps, refuse_misfit, take_relative
+from policies.lerobot.load import (
+    lerobot_config,
+    lerobot_policy,
+    lerobot_steps,
+    refuse_misfit,
+    take_relative,
+    warn_of_gaps,
+)
 from policies.lerobot.metadata import ACTION, STATE, Columns, PolicyMetadata
 from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
@@ -53,6 +60,7 @@ def load_lerobot(
     if is_whole and not is_compiled:
         raise InvalidValueError("one_graph is for a policy that is compiled")
     refuse_misfit(metadata, config, folder)
+    warn_of_gaps(metadata.info, folder, names_scene=bool(metadata.info.schema.environment_state_names))
     if is_compiled:
         start_compilers(torch.device(device).type)
     from policies.lerobot.flow import COMPILABLE, FLOWS

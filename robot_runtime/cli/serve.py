@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -75,6 +75,7 @@ _SWITCH_INTERVAL_S = 0.0005
 _POLICY = (
     "One policy or several: names of shipped or scripted ones, folders of trained ones, hf://OWNER/NAME, or "
     "your own, as my_policy.py:policy, package.module:object or an entry point of robot_runtime.policies. "
+    "NAME=POLICY serves it under another name. "
     f"{SHIPPED}"
 )
 
@@ -194,8 +195,55 @@ def _compiler_errors() -> Iterator[None]:
         raise PolicyError(said) from error
 
 
-def _load(name: str, how: dict[str, Any]) -> Policy:
-    """A user's own object, or what `load_policy` knows."""
+def _load(source: str, how: dict[str, Any]) -> Policy:
+    """A user's own object, or what `load_policy` knows; renamed if the source is NAME=SOURCE."""
+    given, name = split_name(source)
+    loaded = _load_one(name, how)
+    return _renamed(loaded, given) if given else loaded
+
+
+def split_name(source: str) -> tuple[str, str]:
+    """The name that --policy gives a policy, empty if it gives none, and where the policy is from."""
+    given, found, rest = source.partition("=")
+    return (given, rest) if found and given and not Path(source).exists() else ("", source)
+
+
+def distinct_names(names: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """Policies' names; those that clash get the nearest ancestors of their folders that differ.
+
+    names: as the policies have them. sources: as --policy has them. InvalidValueError: nothing differs.
+    """
+    out = list(names)
+    for name in {name for name in names if names.count(name) > 1}:
+        alike = [i for i, other in enumerate(names) if other == name]
+        tails = [Path(split_name(sources[i])[1]).absolute().parts[::-1] for i in alike]
+        depths = range(1, 1 + min(map(len, tails)))
+        depth = next((k for k in depths if len({tail[:k] for tail in tails}) == len(tails)), None)
+        if depth is None or not all(Path(split_name(sources[i])[1]).is_dir() for i in alike):
+            clash = ", ".join(sources[i] for i in alike)
+            raise InvalidValueError(
+                f"expected policies of different names, got {name!r} for {clash}; name them: "
+                "--policy NAME=POLICY"
+            )
+        differing = [k for k in range(depth) if len({tail[k] for tail in tails}) > 1]
+        for i, tail in zip(alike, tails, strict=True):
+            out[i] = " ".join([name, *(tail[k] for k in reversed(differing))])
+    return out
+
+
+def _renamed(policy: Policy, name: str) -> Policy:
+    if policy.info.name == name:
+        return policy
+    try:
+        policy.info = replace(policy.info, name=name)  # type: ignore[misc]
+    except AttributeError as error:
+        raise InvalidValueError(
+            f"policy {policy.info.name!r} cannot be called {name!r}: its info is fixed; change it there"
+        ) from error
+    return policy
+
+
+def _load_one(name: str, how: dict[str, Any]) -> Policy:
     if is_object(name, group=POLICIES):
         found = load_made(name, group=POLICIES, what="policy", is_one=lambda found: not is_factory(found))
         return checked_policy(found)
@@ -226,8 +274,10 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
         nullcontext() if args.page is None else _page(args.page, metrics),
     ):
         policies = [load_one() for load_one in load]
-        metrics |= {policy.info.name: ServerMetrics() for policy in policies}
-        names = [policy.info.name for policy in policies]
+        sources = args.policy if len(args.policy) == len(policies) else ("",) * len(policies)
+        names = distinct_names([policy.info.name for policy in policies], sources)
+        policies = [_renamed(policy, name) for policy, name in zip(policies, names, strict=True)]
+        metrics |= {name: ServerMetrics() for name in names}
         limited = args.torch_threads if "torch" in sys.modules else None
         with (
             nullcontext() if limited is None else torch_threads(limited),

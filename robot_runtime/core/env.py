@@ -123,6 +123,7 @@ class EnvInfo:
                 action_fields=(numbers,),
                 measured={numbers.part: numbers.dim} if is_measured else None,
                 environment_state_dim=len(state),
+                environment_state_names=state,
                 cameras=cameras,
             ),
             limits=Limits({numbers.part: NumbersLimits(low=lows, high=highs)}),

@@ -99,6 +99,11 @@ class Session(RunConfig):
         welcome = client.wait_until_ready(self.connect_timeout_s)
         self.say(f"connected: policy {welcome.info.name!r} at {address}")
         _check_fit(welcome, observation)
+        if not observation.task and not welcome.info.tasks:
+            self.say(
+                f"no task is given and policy {welcome.info.name!r} declares none: it gets an empty text; "
+                "give one that reads it a task (--task TEXT)"
+            )
         method, latency = self._measured(client, welcome, observation)
         runner = Runner(self, client, welcome, method=method, latency=latency)
         opened.callback(runner.close)

@@ -45,8 +45,6 @@ WAIT_SHARE = 0.1
 """Of the time that one request takes alone: the longest that it waits for others."""
 HEAVY, REST = 4, 4
 """More than so many ordinary requests is much; and how many times as long it gives way."""
-MAX_OWED_NS = NS_PER_S
-"""A robot that has used more than its share of the time gives way for so long at most."""
 _LIGHT_NS = NS_PER_S
 """So long after its last batch somebody still counts as asking for less."""
 _NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
@@ -242,7 +240,7 @@ class Batcher:
         self._paid_ns = now_ns
         for job in batch:
             owed_ns = self._owed_ns.get(job.peer, 0) + took_ns // len(batch)
-            self._owed_ns[job.peer] = min(owed_ns, MAX_OWED_NS)
+            self._owed_ns[job.peer] = min(owed_ns, 2 * self.times.most_ns(1))  # nobody gives way for ever
 
     def unusual_ns(self, peer: bytes, part: SamplerPart) -> int | None:
         """What a robot's request will take, rests included that it makes for others; None if that is the

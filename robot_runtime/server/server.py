@@ -30,6 +30,7 @@ from robot_runtime.server.service import Service
 from robot_runtime.server.warming import OPEN_NS
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.transport.server import ServerTransport
+from robot_runtime.wire.admission import ONE_STRANGERS_PER_S, STRANGER_AT_ONCE_BYTES
 from robot_runtime.wire.codec import encode, read
 from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Hello, Packet
@@ -227,6 +228,13 @@ class PolicyServer:
         knows.metrics.bytes_received += num_bytes
         try:
             if not knows.lets_in(peer, num_bytes, now_ns):
+                if not knows.knows(peer):
+                    self._complaints.say(
+                        "stranger",
+                        f"a packet of {num_bytes} bytes was dropped: its peer has not greeted, and may send "
+                        f"{STRANGER_AT_ONCE_BYTES} bytes at once and {ONE_STRANGERS_PER_S} packets a second",
+                        level=logging.WARNING,
+                    )
                 return
             received = read(frames)
             service = self._service_of(peer, knows, received)

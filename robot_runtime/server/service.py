@@ -30,15 +30,17 @@ from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_welcome
 from robot_runtime.server.engine import CLOSE_S, Done, Engine, Result
 from robot_runtime.server.server_metrics import ServerMetrics
-from robot_runtime.server.warming import IDLE_NS, OPEN_NS, QUIET_NS, Called, Piece
+from robot_runtime.server.warming import IDLE_NS, OPEN_NS, QUIET_NS, Called, Piece, Warming
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import ErrorReply, Packet, Readiness
+from robot_runtime.wire.messages import ErrorCode, ErrorReply, Packet, Readiness
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
 logger = logging.getLogger(__name__)
 
 
+STUCK_NS = 10 * NS_PER_S
+"""A policy that is to be replaced has so long to return from what it runs, or four times what that takes."""
 SHOWN_NS = NS_PER_S // 5
 """How often it is noted who is connected [ns]."""
 
@@ -83,6 +85,9 @@ class Service:
         self.num_settled = 0
         """How often all was warm at last, or a policy that was to take over has done so or failed."""
         self._next: tuple[Policy, Engine] | None = None
+        self._next_warming: Warming | Exception | None = None
+        self._stuck_ns: int | None = None
+        """When the next policy takes over from one that has not returned."""
         self._choose_ns: int | None = None
         self._of_use_until_ns = 0
         self._delays_ns = delay.drawn_ns()
@@ -137,7 +142,7 @@ class Service:
     def next_timer_ns(self) -> int | None:
         """When `turn` wants to be called, if nothing happens before."""
         due_ns = self._held_back[0][0] if self._held_back else None
-        times = (self._session.next_timer_ns(), due_ns, self._choose_ns, self._warm_ns)
+        times = (self._session.next_timer_ns(), due_ns, self._choose_ns, self._warm_ns, self._stuck_ns)
         return min((t for t in times if t is not None), default=None)
 
     def take_results(self) -> None:
@@ -151,7 +156,7 @@ class Service:
         while self._held_back and self._held_back[0][0] <= now_ns:
             self._outbox.append(heapq.heappop(self._held_back)[2])
         self._session.handle_timer(now_ns)
-        self._take_over()
+        self._take_over(now_ns)
         self._feed_engine(now_ns)
         self._say()
         self.metrics.clients, self.metrics.waiting = self._session.num_clients, self._session.num_waiting
@@ -169,6 +174,7 @@ class Service:
             raise SchemaMismatchError(names + "; ".join(differences))
         if self._next is not None:
             self._next[1].close()
+            self._next_warming = self._stuck_ns = None
         engine = self._new_engine(policy, open_ns=None)  # robots run: they are not to wait for it
         engine.start_warming()
         self._next = policy, engine
@@ -232,27 +238,47 @@ class Service:
                 self._is_warmings_turn = True
                 self._batcher.ended(jobs, infer_ns, self._clock.now_ns(), was_stopped=was_stopped)
 
-    def _take_over(self) -> None:
+    def _take_over(self, now_ns: int) -> None:
         """Go on with the policy that is to replace this one, if it is warm; or without it, if it failed."""
-        if self._next is None or not self._engine.is_idle:
+        if self._next is None:
             return
         policy, engine = self._next
-        warming = engine.warmed()
-        if warming is None:
+        self._next_warming = self._next_warming or engine.warmed()
+        if self._next_warming is None:
             return
-        self._next = None
-        self.num_settled += 1
-        if isinstance(warming, Exception):
+        if isinstance(self._next_warming, Exception):
             logger.error(
-                "%s failed to warm up and takes over from nobody", policy.info.name, exc_info=warming
+                "%s failed to warm up and takes over from nobody",
+                policy.info.name,
+                exc_info=self._next_warming,
             )
+            self._next, self._next_warming = None, None
+            self.num_settled += 1
             engine.close()
             return
+        if not self._engine.is_idle:
+            self._stuck_ns = self._stuck_ns or now_ns + max(STUCK_NS, self._of_use_ns(self._max_batch))
+            if now_ns < self._stuck_ns:
+                return
+            self._abandon_running()
+        warming, self._next, self._next_warming, self._stuck_ns = self._next_warming, None, None, None
+        self.num_settled += 1
         self._engine.close()
         self._engine = engine
         self._warming, self._batcher = warming, Batcher(warming.times)
         self._tell_what_is_warm()
         logger.info("%s goes on in place of %s", policy.info.name, self.name)
+
+    def _abandon_running(self) -> None:
+        """The policy does not return from what it runs: its robots are not kept waiting for it."""
+        logger.error(
+            "%s has not returned while the policy that takes over was warm: it is abandoned, and its thread "
+            "ends with the server",
+            self.name,
+        )
+        for job in self._engine.running:
+            why = f"policy {self.name} did not return, and another takes over"
+            self._session.job_failed(job, ErrorReply.to(job.request, ErrorCode.INTERNAL, why))
 
     def _feed_engine(self, now_ns: int) -> None:
         self._choose_ns = self._warm_ns = None

@@ -21,6 +21,7 @@ PACKETS_AT_ONCE = 1000
 STRANGER_PACKETS_PER_S, ONE_STRANGERS_PER_S = 1000, 20
 """Of all unknown peers together, and of one; beyond that they are not even read."""
 _STRANGER_BYTES = 4096  # a stranger's packet counts once for so many of its bytes
+STRANGER_AT_ONCE_BYTES = PACKETS_AT_ONCE * ONE_STRANGERS_PER_S // PACKETS_PER_S * _STRANGER_BYTES - 1
 _MAX_PEERS = 4096
 
 

@@ -55,6 +55,9 @@ class Stranger:
         with contextlib.suppress(zmq.Again):
             self._socket.send_multipart(encode(Packet("bad", 1, message), **options))
 
+    def say_bytes(self, frame: bytes) -> None:
+        self._socket.send(frame)
+
     def heard(self) -> object:
         assert self._socket.poll(TIMEOUT_S * 1e3)
         return decode(self._socket.recv_multipart()).message
@@ -180,6 +183,15 @@ def test_a_server_that_stays_full_refuses_with_a_sentence_in_the_end():
             pytest.raises(ServerUnavailableError, match=f"the server has {MAX_CLIENTS} clients already"),
         ):
             client.wait_until_ready(1.0)
+
+
+def test_a_packet_of_a_stranger_that_is_too_large_gets_a_line_in_the_log(caplog: pytest.LogCaptureFixture):
+    with serving(ToyPolicy()) as server, stranger_at(server.address) as bad:
+        for _ in range(3):
+            bad.say_bytes(bytes(50_000))
+        bad.greet()
+    (line,) = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
+    assert "a packet of 50000 bytes was dropped: its peer has not greeted, and may send 40959 bytes" in line
 
 
 MUCH = AveragedSamples(num_samples=256, num_steps=256)

@@ -19,8 +19,10 @@ import zmq
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.cli.serve import Serve, serve
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError, UnknownNameError
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.server import service
 from robot_runtime.server.bounded_http import MAX_CONNECTIONS
 from robot_runtime.server.metrics_http import MetricsServer
 from robot_runtime.server.server import PolicyServer
@@ -141,6 +143,28 @@ def test_a_policy_that_robots_could_not_go_on_with_does_not_take_over(caplog: py
 
 class NoPolicy:
     info = "a policy"
+
+
+def test_a_policy_that_never_returns_is_replaced_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "STUCK_NS", NS_PER_S // 5)
+    gate, metrics = Event(), dict[str, ServerMetrics]()
+    with (
+        serving(NamedPolicy("one", 1.0, gate), NamedPolicy("two", 2.0), metrics=metrics) as server,
+        robot_of(server, "one") as first,
+        robot_of(server, "two") as second,
+    ):
+        first.submit(toy_request(1, deadline_ns=60 * NS_PER_S))
+        wait_until(lambda: metrics["one"].batch_size.sum == 1)
+        server.replace("one", NamedPolicy("one", 3.0))
+        assert number_of(second, 1) == 2.0
+        events: list = []
+        wait_until(lambda: events.extend(first.events()) or bool(events))
+        assert "policy one did not return, and another takes over" in events[0].reason
+        assert number_of(first, 2) == 3.0
+        gate.set()
+    assert "one has not returned" in caplog.text
 
 
 def test_what_is_no_policy_takes_over_from_nobody_and_ends_no_server(caplog: pytest.LogCaptureFixture):

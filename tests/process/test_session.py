@@ -216,6 +216,14 @@ def test_a_policy_is_named_behind_its_address_and_the_task_has_to_be_one_of_its_
             rr.run(robot_with(), policy=server.address, task="jump", duration_s=0.3)
 
 
+def test_a_policy_that_declares_no_tasks_and_is_given_none_gets_a_line(address):
+    for task, is_told in (("", True), ("swing", False)):
+        lines: list[str] = []
+        with rr.Session(robot_with(), policy=address, task=task, say=lines.append):
+            pass
+        assert any("no task is given and policy 'sine' declares none" in line for line in lines) is is_told
+
+
 def test_parts_that_the_policy_does_not_have_are_named(address):
     robot = rr.Robot(arm=NotedArm(clock=MonotonicClock()), limits=FR3_LIMITS)
     with pytest.raises(

@@ -34,6 +34,9 @@ class Alignment:
     numbers: dict[str, tuple[int, ...]]
     """The same of plain numbers that are measured under the name of the part that they are for."""
 
+    scene: tuple[int, ...] = ()
+    """For every scene quantity that the policy is shown, where it is in the robot's; empty: at its place."""
+
     @classmethod
     def between(cls, *, robot: Schema, policy: Schema, action_spec: ActionSpec) -> "Alignment":
         """For two sides without `mismatches`."""
@@ -54,21 +57,23 @@ class Alignment:
             and robot.measured.get(f.part) == f.dim
             and theirs[f.part].names != f.names
         }
+        has, needs = robot.environment_state_names, policy.environment_state_names
         return cls(
             spec=spec,
             rows=None if rows == tuple(range(spec.dim)) else rows,
             joints=joints,
             numbers=numbers,
+            scene=tuple(map(has.index, needs)) if has and needs and has != needs else (),
         )
 
     @property
     def is_plain(self) -> bool:
         """Whether both sides agree on every order."""
-        return self.rows is None and not self.joints and not self.numbers
+        return self.rows is None and not (self.joints or self.numbers or self.scene)
 
     def shown(self, observation: Observation) -> Observation:
         """The observation as the policy knows it."""
-        if not self.joints and not self.numbers:
+        if not (self.joints or self.numbers or self.scene):
             return observation
         seen = tuple(map(self.shown, observation.history))
         parts: dict[str, PartState] = {}
@@ -80,7 +85,9 @@ class Alignment:
         if self.numbers:
             turned = {name: state.measured[name][list(order)] for name, order in self.numbers.items()}
             state = replace(state, measured={**state.measured, **turned})
-        return structs.replace(observation, state=state, history=seen)
+        scene = observation.environment_state
+        scene = scene[list(self.scene)] if self.scene and len(scene) else scene
+        return structs.replace(observation, state=state, environment_state=scene, history=seen)
 
     def ours(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """A policy's rows in the robot's order."""

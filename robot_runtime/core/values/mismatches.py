@@ -38,6 +38,9 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     scene, needed = robot.environment_state_dim, policy.environment_state_dim
     if needed and scene != needed:
         out.append(f"environment state size: the robot has {scene}, the policy needs {needed}")
+    ours, theirs = robot.environment_state_names, policy.environment_state_names
+    if scene == needed and ours and theirs and set(ours) != set(theirs):
+        out.append(f"environment state: the names differ{_differences([*ours], [*theirs])}")
     for name, size in policy.cameras.items():
         if name not in robot.cameras:
             have = ", ".join(robot.cameras) or "none"

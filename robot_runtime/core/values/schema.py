@@ -87,6 +87,8 @@ class Schema:
     measured: Mapping[str, int]
     """Further quantities (forces, torques, accelerations) by name, and of how many numbers each is."""
     environment_state_dim: int
+    environment_state_names: tuple[str, ...]
+    """What the scene quantities are called; empty: nobody says, and their number alone has to agree."""
     cameras: Mapping[str, tuple[int, int]]
     """Camera name -> (height, width) [pixels]."""
 
@@ -97,6 +99,7 @@ class Schema:
         parts: Mapping[str, PartSchema] | None = None,
         measured: Mapping[str, int] | None = None,
         environment_state_dim: int = 0,
+        environment_state_names: tuple[str, ...] = (),
         cameras: Mapping[str, tuple[int, int]] | None = None,
         **of_default_parts: Unpack[_OfDefaultParts],
     ) -> None:
@@ -110,6 +113,7 @@ class Schema:
         own["action_fields"], own["parts"] = tuple(action_fields), MappingProxyType(mine)
         own["measured"] = MappingProxyType({} if measured is None else dict(measured))
         own["environment_state_dim"] = environment_state_dim
+        own["environment_state_names"] = tuple(environment_state_names) if environment_state_dim else ()
         own["cameras"] = MappingProxyType({} if cameras is None else dict(cameras))
         self._check()
 
@@ -134,6 +138,11 @@ class Schema:
             raise InvalidValueError(
                 f"a schema has up to {MAX_JOINTS} joints and {MAX_SCENE} scene numbers, "
                 f"got {self.num_joints} and {self.environment_state_dim}"
+            )
+        names, num = self.environment_state_names, self.environment_state_dim
+        if names and not len(set(names)) == len(names) == num:
+            raise InvalidValueError(
+                f"expected {num} different names of environment state, got {names!r:.200}"
             )
         if len(self.cameras) > MAX_CAMERAS or any(
             not 1 <= side <= MAX_SIDE for size in self.cameras.values() for side in size
@@ -219,10 +228,12 @@ class Schema:
         cameras: Mapping[str, tuple[int, int]] | None = None,
         measured: Mapping[str, int] | None = None,
         environment_state_dim: int = 0,
+        environment_state_names: tuple[str, ...] = (),
     ) -> "Schema":
         """Of a policy that needs no other parts than those that its rows move.
 
         measured: sensors that it looks at, and of how many numbers each is.
+        environment_state_names: what the scene quantities are called, to be matched by name.
         cameras: name -> (height, width) of the pictures it looks at [pixels].
         InvalidValueError: it moves the hand, so only its author knows how many joints the arm has.
         """
@@ -245,6 +256,7 @@ class Schema:
             parts=parts,
             measured=measured,
             environment_state_dim=environment_state_dim,
+            environment_state_names=environment_state_names,
             cameras=cameras,
         )
 
@@ -254,6 +266,8 @@ class Schema:
         out["parts"] = {name: _part_to_dict(part) for name, part in self.parts.items()}
         if self.measured:
             out["measured"] = dict(self.measured)
+        if self.environment_state_names:
+            out["environment_state_names"] = list(self.environment_state_names)
         return out | {
             "environment_state_dim": self.environment_state_dim,
             "cameras": {name: list(size) for name, size in self.cameras.items()},
@@ -284,6 +298,7 @@ class Schema:
                 for name, size in _object(data.get("measured", {}), "measured").items()
             },
             environment_state_dim=whole(data["environment_state_dim"], "environment_state_dim"),
+            environment_state_names=tuple(map(_text, data.get("environment_state_names", ()))),
             cameras={
                 _text(name): (whole(h, "height"), whole(w, "width"))
                 for name, (h, w) in _object(data["cameras"], "cameras").items()
@@ -354,5 +369,5 @@ def _flag(value: object, name: str) -> bool:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 256 or not value.isprintable():
-        raise ValueError(f"a camera's name is 1 to 256 printable characters, got {value!r:.100}")
+        raise ValueError(f"a name is 1 to 256 printable characters, got {value!r:.100}")
     return value
