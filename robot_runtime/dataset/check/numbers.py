@@ -17,9 +17,9 @@ SHORT_S = 1.0
 JUMP, SPIKE = 0.25, 0.5
 """Shares of a number's span within one frame: worth a look; more than anything measured does."""
 TURN, ANGLE, LENGTH, PERCENT = 0.5, 0.1, 0.02, 2.0
-"""Least span that jumps are a share of, as what hardly moves shows noise and the steps of its encoder: of an entry
-of a rotation; of an angle [rad], or a number of unknown unit; of a length [m]; of LeRobot's motors [degrees, per
-cent]."""
+"""Least span that jumps are a share of, as what hardly moves shows noise and the steps of an encoder: of an
+entry of a rotation; of an angle [rad], or a number of unknown unit; of a length [m]; of LeRobot's motors
+[degrees, per cent]."""
 FEW = 0.2
 """Share of an episode's frames that are trainable, below which somebody should look."""
 MOVES = 0.05
