@@ -11,10 +11,12 @@ import pytest
 from policies.lerobot.data import load_dataset
 from policies.lerobot.describe import Numbers, Told
 from robot_runtime.dataset.check.dataset import Robot, check_dataset
-from robot_runtime.dataset.check.episode import Bounds
+from robot_runtime.dataset.check.episode import Bounds, Span
+from robot_runtime.dataset.check.episode import Numbers as Episode
 from robot_runtime.dataset.check.finding import Report
+from robot_runtime.dataset.check.numbers import jumps
 from robot_runtime.dataset.dataset_folder import DatasetFolder
-from robot_runtime.dataset.stored import StoredDataset
+from robot_runtime.dataset.stored import StoredDataset, StoredEpisode
 from robot_runtime.dataset.video import VideoWriter
 from robot_runtime.errors import InvalidValueError
 from tests.dataset.conftest import (
@@ -351,6 +353,24 @@ def test_counts_and_shapes_of_something_else_are_found(copied):
     texts = [finding.text for finding in report.findings]
     assert "info.json counts 1000000000000 episodes, meta/episodes has 4: 4 is missing" in texts
     assert any("cannot be checked" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "noise", "jump"),
+    [
+        ("arm.joint_3", 0.002, 0.2),
+        ("arm.x", 0.002, 0.05),
+        ("base.yaw", 0.01, 0.5),
+        ("shoulder_pan.pos", 0.2, 10.0),
+        ("q3", 0.002, 0.2),
+    ],
+)
+def test_the_steps_of_an_encoder_that_hardly_moves_are_no_jump(name, noise, jump):
+    for step, is_found in ((noise, False), (jump, True)):
+        values = np.where(np.arange(60) < 30, 0.0, step)[:, None]
+        numbers = Episode(StoredEpisode({}, Path()), {STATE: values}, {STATE: [name]})
+        found = list(jumps(numbers, {STATE: {name: Span(0.0, step, 9)}}))
+        assert bool(found) == is_found
 
 
 @pytest.mark.parametrize(

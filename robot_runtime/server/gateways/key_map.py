@@ -44,10 +44,10 @@ from robot_runtime.core.values.action import (
     JointPosition,
     JointVelocity,
     Reference,
-    Rotation,
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.conventions import Linear
+from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
