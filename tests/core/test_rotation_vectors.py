@@ -1,6 +1,7 @@
 """A hand's rotation as a rotation vector: declared, converted exactly, and without a jump at half a turn."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import robot_runtime as rr
+from policies.lerobot.names import fields_of
 from robot_runtime.core.values.action import ActionChunk, ActionSpec
 from robot_runtime.core.values.fields import (
     EndEffectorPose,
@@ -123,6 +125,11 @@ def test_a_robot_that_takes_hand_poses_takes_them_in_either_form():
         return Schema(action_fields=(EndEffectorPose(rotation=rotation),), parts={"arm": ArmSchema(7)})
 
     assert mismatches(robot=schema(Rotation.COLUMNS), policy=schema(Rotation.VECTOR)) == []
+
+
+def test_a_lerobot_dataset_whose_actions_are_called_so_has_it():
+    names = [*(f"arm.{name}" for name in ("x", "y", "z", "rx", "ry", "rz")), "gripper.width"]
+    assert fields_of(names, Path())[0] == EndEffectorPose(rotation=Rotation.VECTOR)
 
 
 def test_it_is_a_name_of_the_package():
