@@ -126,6 +126,16 @@ _OPTIONS = (
     "limits = {of = 'os:environ'}", "limits = {of = 'mine:run'}", "kinematics = {urdf = 'MARKER'}",
     "calibration = 'MARKER'", "plugins = ['this']",
 )  # fmt: skip
+_SHELL = ("args = 'touch MARKER'", "shell = true")
+_ATTACKS = (
+    *(
+        (f"{place}:{name}", _SHELL)
+        for place in ("subprocess", "mine", "mine.py")
+        for name in ("Popen", "run")
+    ),
+    *((f"{place}:system", ("command = 'touch MARKER'",)) for place in ("os", "mine", "mine.py")),
+)
+"""What runs a command where any callable is called with its table."""
 
 
 @dataclass
@@ -282,11 +292,11 @@ def _damage(folder: Path, rng: random.Random, marker: Path) -> str:
 def _damage_robot(file: Path, rng: random.Random, marker: Path) -> str:
     section = rng.choice(("devices", "parts", "sensors", "cameras", "operator"))
     name = rng.choice(("arm", "hold_to_run", "teleop") if section == "operator" else ("bus", "arm", "x"))
-    lines = [
-        f"[{section}.{name}]",
-        f'driver = "{rng.choice(_CODE)}"',
-        *rng.sample(_OPTIONS, rng.randint(0, 3)),
-    ]
+    if rng.random() < 0.5:
+        driver, options = rng.choice(_ATTACKS)
+    else:
+        driver, options = rng.choice(_CODE), tuple(rng.sample(_OPTIONS, rng.randint(0, 3)))
+    lines = [f"[{section}.{name}]", f'driver = "{driver}"', *options]
     more = "\n".join(lines).replace("MARKER", str(marker))
     place = _ROBOT.find(f"[{section}.{name}]")
     end = _ROBOT.find("\n[", place + 1) if place >= 0 else -1
