@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         JointVelocity,
         Numbers,
         Reference,
+        Rotation,
         WorldEndEffectorPose,
     )
     from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
@@ -123,6 +124,7 @@ _MODULE_OF = {
     "RobotEnv": "core.env",
     "RobotKeys": "keys",
     "RobotState": "core.values.state",
+    "Rotation": "core.values.fields",
     "RowTiming": "core.values.action",
     "RunConfig": "robot.config",
     "RunLog": "log.reader",
@@ -201,6 +203,7 @@ __all__ = [
     "RobotEnv",
     "RobotKeys",
     "RobotState",
+    "Rotation",
     "RowTiming",
     "RunConfig",
     "RunLog",

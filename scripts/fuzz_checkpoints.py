@@ -1,8 +1,10 @@
-"""Damage checkpoint folders in many ways and load them: a policy or an error on purpose, and nothing runs.
+"""Damage checkpoint folders and robot files and load them: loaded or refused on purpose, and nothing runs.
 
     for each folder    JSON changed in structure, or bytes changed in any file; then `load_policy`
+    robot.toml         drivers, data sheets and options of an attacker; then `open_robot`
 
-A folder is LeRobot's (ACT, its real class, random weights), one of ours, or of an openpi server. A crash is
+A folder is LeRobot's (ACT, its real class, random weights), one of ours, of an openpi server, or of a robot
+(`--robots` alone: thousands in a minute). A crash is
 printed with what makes it again; so is a folder that ran something: a marker file, or what Python's audit
 hooks tell of processes, sockets and code.
 """
@@ -23,6 +25,7 @@ from typing import Any
 from policies.load import load_policy
 from policies.shipped import find_checkpoint
 from robot_runtime.cli.options import Count, Seed
+from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.cli.script import run_script
 from robot_runtime.errors import RobotRuntimeError
 
@@ -48,6 +51,91 @@ _STEPS: tuple[dict[str, Any], ...] = (
     {"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "evil/words"}},
     {"registry_name": "normalizer_processor", "config": {}, "state_file": "../../weights.safetensors"},
 )
+_ROBOT = """
+[devices.bus]
+driver = "mine.py:Bus"
+[parts.arm]
+driver = "ideal-arm"
+limits = { of = "fr3" }
+[parts.lift]
+driver = "@bus.arm"
+"""
+_MINE = """
+from os import system
+from subprocess import Popen, run
+
+
+class Arm:
+    num_joints = 7
+    def read(self): ...
+    def write(self, command): ...
+    def stop(self): ...
+
+
+class Bus:
+    def __init__(self, **options): self.arm = Arm()
+"""
+_CODE = (
+    *(
+        "subprocess:Popen",
+        "subprocess:run",
+        "os:system",
+        "os:execv",
+        "pty:spawn",
+        "runpy:run_path",
+        "code:interact",
+    ),
+    *(
+        "builtins:exec",
+        "builtins:eval",
+        "importlib:import_module",
+        "mine.py:Popen",
+        "mine.py:run",
+        "mine.py:system",
+    ),
+    *(
+        "mine:Popen",
+        "mine:run",
+        "mine.py:Arm",
+        "mine:Arm",
+        "mine:Bus",
+        "drivers.child:Child",
+        "drivers.ideal:IdealArm",
+    ),
+    *("torch:load", "numpy:load", "multiprocessing:Process", "robot_runtime.page.process:PageProcess"),
+    *(
+        "asyncio.subprocess:Process",
+        "../mine.py:Arm",
+        "/usr/lib/python3.12/subprocess.py:Popen",
+        "antigravity:x",
+    ),
+    *(
+        "@bus.__init__.__globals__.Popen",
+        "@bus.arm.__class__",
+        "@bus",
+        "ideal-gripper",
+        ":",
+        "x:",
+        "a b:c",
+        "",
+    ),
+)
+_OPTIONS = (
+    "args = 'touch MARKER'", "args = ['touch', 'MARKER']", "shell = true", "command = 'touch MARKER'",
+    "config = 'MARKER'", "module = 'os'", "what = 'x'", "path = 'MARKER'", "latency_s = 'MARKER'", "q = [0]",
+    "limits = {of = 'os:environ'}", "limits = {of = 'mine:run'}", "kinematics = {urdf = 'MARKER'}",
+    "calibration = 'MARKER'", "plugins = ['this']",
+)  # fmt: skip
+_SHELL = ("args = 'touch MARKER'", "shell = true")
+_ATTACKS = (
+    *(
+        (f"{place}:{name}", _SHELL)
+        for place in ("subprocess", "mine", "mine.py")
+        for name in ("Popen", "run")
+    ),
+    *((f"{place}:system", ("command = 'touch MARKER'",)) for place in ("os", "mine", "mine.py")),
+)
+"""What runs a command where any callable is called with its table."""
 
 
 @dataclass
@@ -56,6 +144,8 @@ class Fuzz:
 
     num: Count = 10_000
     seed: Seed = 0
+    robots: bool = False
+    """Robot files alone."""
 
     def main(self) -> int:
         """Returns 1 if a folder did what it should not."""
@@ -74,7 +164,9 @@ class Fuzz:
         outcomes: Counter[str] = Counter()
         faults = 0
         with tempfile.TemporaryDirectory() as scratch:
-            sound = _sound_folders(Path(scratch))
+            sound = [_robot(Path(scratch) / "robot")]
+            if not self.robots:
+                sound += _sound_folders(Path(scratch))
             for folder in sound:  # what is imported late is imported now
                 _load(folder)
             sys.addaudithook(audit)
@@ -107,15 +199,27 @@ class Fuzz:
 def _is_a_modules_own(arguments: tuple) -> bool:
     """Code of an installed module that is imported late, or that a dataclass has made of itself."""
     file = str(getattr(arguments[0], "co_filename", ""))
-    return file.startswith((sys.prefix, sys.base_prefix, "<", str(Path(__file__).parents[1])))
+    own = (sys.prefix, sys.base_prefix, "<", str(Path(__file__).parents[1]))
+    return file.startswith(own) or file.endswith("/mine.py")  # beside a robot file
 
 
 def _load(folder: Path) -> str:
     try:
+        if (file := folder / "robot.toml").exists():
+            with open_robot(str(file)):
+                return "robot"
         load_policy(folder)
     except RobotRuntimeError as error:
         return type(error).__name__
     return "policy"
+
+
+def _robot(folder: Path) -> Path:
+    """A robot file with a driver of its own beside it."""
+    folder.mkdir()
+    (folder / "robot.toml").write_text(_ROBOT)
+    (folder / "mine.py").write_text(_MINE)
+    return folder
 
 
 def _copy(folder: Path, to: Path) -> None:
@@ -171,6 +275,8 @@ def _lerobot(folder: Path) -> Path:
 
 def _damage(folder: Path, rng: random.Random, marker: Path) -> str:
     """Changes one to three things; says where."""
+    if (file := folder / "robot.toml").exists():
+        return _damage_robot(file, rng, marker)
     done = []
     for _ in range(rng.randint(1, 3)):
         path = rng.choice(
@@ -181,6 +287,22 @@ def _damage(folder: Path, rng: random.Random, marker: Path) -> str:
         else:
             done.append(_damage_bytes(path, rng))
     return "; ".join(done)
+
+
+def _damage_robot(file: Path, rng: random.Random, marker: Path) -> str:
+    section = rng.choice(("devices", "parts", "sensors", "cameras", "operator"))
+    name = rng.choice(("arm", "hold_to_run", "teleop") if section == "operator" else ("bus", "arm", "x"))
+    if rng.random() < 0.5:
+        driver, options = rng.choice(_ATTACKS)
+    else:
+        driver, options = rng.choice(_CODE), tuple(rng.sample(_OPTIONS, rng.randint(0, 3)))
+    lines = [f"[{section}.{name}]", f'driver = "{driver}"', *options]
+    more = "\n".join(lines).replace("MARKER", str(marker))
+    place = _ROBOT.find(f"[{section}.{name}]")
+    end = _ROBOT.find("\n[", place + 1) if place >= 0 else -1
+    kept = _ROBOT if place < 0 else _ROBOT[:place] + (_ROBOT[end:] if end >= 0 else "")
+    file.write_text(f"{kept}\n{more}\n")
+    return more.replace("\n", "; ")
 
 
 def _damage_json(path: Path, rng: random.Random, marker: Path) -> str:

@@ -22,6 +22,7 @@ from robot_runtime.core.values.action import (
     JointVelocity,
 )
 from robot_runtime.core.values.columns import HAND, POSE, TWIST, VELOCITY, present_name
+from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema
 from robot_runtime.core.values.state import ARM, GRIPPER
 from robot_runtime.errors import InvalidValueError
@@ -98,6 +99,8 @@ def fields_of(names: Sequence[str], path: Path) -> tuple[ActionField, ...]:
         match columns:
             case _ if columns == HAND:
                 fields.append(EndEffectorPose(part=part))
+            case _ if columns == (vector := EndEffectorPose(part=part, rotation=Rotation.VECTOR)).names:
+                fields.append(vector)
             case (one,) if one == WIDTH:
                 fields.append(GripperWidth(part=part))
             case _ if columns == POSE:

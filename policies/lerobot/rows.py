@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.values.action import ActionChunk, ActionSpec
 from robot_runtime.core.values.columns import command_columns, hand_numbers
-from robot_runtime.core.values.fields import ActionField, EndEffectorPose, absolute
+from robot_runtime.core.values.fields import ActionField, EndEffectorPose, Rotation, absolute
+from robot_runtime.core.values.pose_rows import rotations_from_columns, rotations_to_columns
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.dataset.recording import ACTION, names_in
@@ -106,6 +107,10 @@ class FromActions:
         names = command_columns(f)
         if all(name in named for name in names):
             return np.column_stack([named[name] for name in names])
+        if isinstance(f, EndEffectorPose) and f.rotation is Rotation.VECTOR:
+            numbers = self._numbers(replace(f, rotation=Rotation.COLUMNS), named)
+            turns = rotations_to_columns(rotations_from_columns(numbers[:, 3:]), f.rotation)
+            return np.column_stack([numbers[:, :3], turns])
         joints = [name for name in named if name.startswith(f"{f.part}.joint_")]
         if isinstance(f, EndEffectorPose) and f.part in self.hand_poses and joints:
             hand = self.hand_poses[f.part]

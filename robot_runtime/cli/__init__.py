@@ -6,7 +6,7 @@ import select
 import signal
 import sys
 
-from robot_runtime.cli.errors import sentence
+from robot_runtime.cli.errors import drop_mujoco_gl, sentence
 from robot_runtime.cli.signals import Ending, exit_code
 
 
@@ -31,6 +31,7 @@ def _ended_with(argv: list[str] | None, ending: Ending | None) -> int:
     """Run the command line; the exit code of what ends in a sentence, or in none."""
     try:
         try:
+            drop_mujoco_gl()
             from robot_runtime.cli.commands import run_command  # takes seconds, and may be interrupted
 
             return run_command(argv)

@@ -1,7 +1,9 @@
 """What a person is told when a command fails for a reason of the machine, or of what was typed."""
 
 import contextlib
+import ctypes.util
 import errno
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +36,23 @@ EXTRA_OF = {
 """Module that may be missing -> the extra that brings it, where no command says which one it needs."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE)
 """Of a disk, or for open files: errors that name no file."""
+
+_MUJOCO_GL = (
+    "",
+    "glfw",
+    "glx",
+    "enable",
+    "enabled",
+    "on",
+    "true",
+    "1",
+    "disable",
+    "disabled",
+    "off",
+    "false",
+    "0",
+)
+"""What MuJoCo takes in MUJOCO_GL, besides egl and osmesa."""
 
 
 class ExtraMissingError(ModuleNotFoundError):
@@ -75,6 +94,23 @@ def _install(missing: Sequence[str], extras: Sequence[str]) -> str:
         f"pip install 'robot-runtime[{','.join(extras)}]', or add "
         f"{' '.join(f'--extra {each}' for each in extras)} to uv run{python}"
     )
+
+
+def drop_mujoco_gl() -> None:
+    """Go on without a MUJOCO_GL that MuJoCo could not be imported with; pictures are drawn with EGL."""
+    value = os.environ.get("MUJOCO_GL", "")
+    match value.lower().strip():
+        case "osmesa" | "egl" as name:
+            library = {"osmesa": "OSMesa", "egl": "EGL"}[name]
+            why = "" if ctypes.util.find_library(library) else f"there is no library {library}"
+        case name:
+            why = "" if name in _MUJOCO_GL else f"expected egl, got {name}"
+    if why:
+        print(
+            f"warning: MUJOCO_GL={value} does not work on this machine ({why}), going on without; unset it",
+            file=sys.stderr,
+        )
+        del os.environ["MUJOCO_GL"]
 
 
 @contextlib.contextmanager

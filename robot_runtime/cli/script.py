@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import tyro
 
-from robot_runtime.cli.errors import sentence
+from robot_runtime.cli.errors import drop_mujoco_gl, sentence
 from robot_runtime.cli.options import check, check_words, registry
 from robot_runtime.cli.signals import Ending
 
@@ -21,6 +21,7 @@ def run_script[T](
     """
     ending = Ending()
     try:
+        drop_mujoco_gl()
         check_words(options, sys.argv[1:])
         args = tyro.cli(options, description=description, registry=registry())
         check(args)

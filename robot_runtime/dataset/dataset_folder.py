@@ -29,6 +29,7 @@ from robot_runtime.dataset.staged_episode import (
     Stats,
     stats_of,
 )
+from robot_runtime.dataset.stored import refuse_no_dataset
 from robot_runtime.errors import InvalidValueError
 
 UNFINISHED = ".unfinished"
@@ -161,6 +162,8 @@ class DatasetFolder:
             if any(self.root.iterdir()) and not unfinished.exists():
                 raise InvalidValueError(f"{self.root} is no LeRobot dataset to go on with: no {INFO} in it")
             named, per_chunk = set[Path](), 1
+        else:
+            refuse_no_dataset(self.root)
         try:
             if (self.root / INFO).is_file():
                 named, per_chunk = self._load()
@@ -264,8 +267,6 @@ class DatasetFolder:
 
 def _checked(info: dict[str, Any]) -> dict[str, Any]:
     """What is relied on of an info.json; KeyError, TypeError, AttributeError or ValueError if it is none."""
-    if info["codebase_version"] != "v3.0":
-        raise ValueError(f"it is of version {info['codebase_version']}, not v3.0")
     for name, least in (("total_episodes", 0), ("total_frames", 0), ("total_tasks", 0), ("chunks_size", 1)):
         if not isinstance(info[name], int) or info[name] < least:
             raise ValueError(f"{name} in {INFO} is a whole number from {least}, got {info[name]!r:.100}")

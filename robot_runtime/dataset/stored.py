@@ -9,6 +9,7 @@ videos/NAME/*/*.mp4       the pictures, the same
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,8 @@ from robot_runtime.dataset.recording import ACTION, LEROBOT_COLUMNS, PICTURES
 from robot_runtime.dataset.staged_episode import FILE, INFO, STATS, TASKS
 from robot_runtime.errors import InvalidValueError
 
+VERSION = "v3.0"
+"""Of LeRobot's format."""
 MAX_FPS = 100_000
 NUMBERS = "fiub"
 """Kinds of numpy's that are numbers or flags."""
@@ -68,10 +71,34 @@ def slower_of(features: Mapping[str, Any]) -> float:
 
 
 def refuse_no_dataset(root: Path) -> None:
-    """InvalidValueError: a folder has not even the file that every LeRobot dataset has."""
+    """InvalidValueError: a folder has not even the file that every LeRobot dataset has, or is of another
+    version than 3; says how to convert it."""
     if not (root / INFO).is_file():
         what = "; it is a raw capture: see capture label" if (root / "capture.json").is_file() else ""
         raise InvalidValueError(f"{root} is no LeRobot dataset: it has no {INFO}{what}")
+    try:
+        version = json.loads((root / INFO).read_text())["codebase_version"]
+    except KeyError:
+        version = ""
+    except (OSError, ValueError, TypeError, RecursionError):
+        return  # whoever reads it says what is damaged
+    if version != VERSION:
+        raise InvalidValueError(f"{root} is a LeRobot dataset of {_other_version(root, str(version))}")
+
+
+def _other_version(root: Path, version: str) -> str:
+    """Which, and what to do about it."""
+    numbers = re.fullmatch(r"v?(\d+)\.(\d+).*", version)
+    if numbers is None:
+        return f"an unknown version, {version!r:.40}; expected {VERSION}"
+    at = (int(numbers[1]), int(numbers[2]))
+    if at > (3, 0):
+        return f"a newer version, {version}; expected {VERSION}: update robot-runtime"
+    first = "convert it to v2.1 first, with LeRobot 0.3, then" if at < (2, 1) else "convert it:"
+    return (
+        f"the old version {version}; expected {VERSION}: {first} python -m "
+        f"lerobot.scripts.convert_dataset_v21_to_v30 --repo-id={root.name} --root={root} --push-to-hub=false"
+    )
 
 
 class StoredDataset:
@@ -85,10 +112,6 @@ class StoredDataset:
         refuse_no_dataset(root)
         try:
             self.info: dict[str, Any] = json.loads((root / INFO).read_text())
-            if (version := self.info["codebase_version"]) != "v3.0":
-                raise ValueError(
-                    f"it is of version {version}, not v3.0; lerobot's convert_dataset_v21_to_v30"
-                )
             self.fps, self.features = float(self.info["fps"]), dict(self.info["features"])
             _check_info(self.fps, self.features)
             self.episodes, self.tasks = self._read_episodes(), self._read_tasks()

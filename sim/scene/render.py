@@ -1,5 +1,6 @@
 """Pictures of a world's snapshots, offscreen by EGL, and videos made of them."""
 
+import os
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
@@ -35,8 +36,16 @@ def make_context(width: int, height: int):
         raise RenderingUnavailableError(
             f"cannot draw offscreen: EGL gave {type(error).__name__}: {error}; "
             "install libegl1, libgl1, libegl-mesa0 and libgl1-mesa-dri, or run without cameras"
+            f"{_set_in_environment()}"
         ) from error
     return context
+
+
+def _set_in_environment() -> str:
+    """Variables that choose another way to draw, or another device."""
+    names = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "MUJOCO_EGL_DEVICE_ID", "EGL_PLATFORM")
+    told = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
+    return f"; the environment sets {', '.join(told)}: unset it" if told else ""
 
 
 class Offscreen:

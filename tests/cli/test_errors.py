@@ -1,5 +1,6 @@
 """What fails for a reason of the machine is one sentence; a mistake of the program stays a traceback."""
 
+import ctypes.util
 import errno
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.errors import EXTRA_OF, sentence, writing
+from robot_runtime.cli.errors import EXTRA_OF, drop_mujoco_gl, sentence, writing
 from robot_runtime.cli.options import need
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.results import keep, keep_text
@@ -167,3 +168,34 @@ def test_a_full_disk_s_error_names_what_was_written(tmp_path):
     with pytest.raises(OSError, match="No space left") as caught:
         fill()
     assert sentence(caught.value) == f"{tmp_path / 'dataset'}: No space left on device"
+
+
+@pytest.mark.parametrize("value", ["osmesa", "elg", " OSMesa "])
+def test_a_command_goes_on_without_a_setting_that_mujoco_cannot_be_imported_with(value):
+    if value != "elg" and ctypes.util.find_library("OSMesa"):
+        pytest.skip("this machine has OSMesa")
+    code = "from robot_runtime.cli import main; main(['keys']); import sim.scene.world; print('went on')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "MUJOCO_GL": value},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert f"warning: MUJOCO_GL={value} does not work on this machine" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.endswith("went on\n")
+
+
+@pytest.mark.parametrize("value", ["", "egl", "disabled", "glfw"])
+def test_a_setting_that_mujoco_takes_is_left(monkeypatch, capsys, value):
+    monkeypatch.setenv("MUJOCO_GL", value)
+    drop_mujoco_gl()
+    assert os.environ["MUJOCO_GL"] == value
+    assert capsys.readouterr().err == ""
+
+
+def test_a_setting_that_draws_otherwise_is_named_where_no_picture_can_be_drawn():
+    code = "from sim.scene.render import make_context; make_context(8, 8)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYOPENGL_PLATFORM": "osmesa"},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert "the environment sets PYOPENGL_PLATFORM=osmesa: unset it" in done.stderr

@@ -8,10 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from policies.lerobot.data import load_dataset
+from policies.lerobot.describe import Numbers, Told
 from robot_runtime.dataset.check.dataset import Robot, check_dataset
-from robot_runtime.dataset.check.episode import Bounds
+from robot_runtime.dataset.check.episode import Bounds, Span
+from robot_runtime.dataset.check.episode import Numbers as Episode
 from robot_runtime.dataset.check.finding import Report
-from robot_runtime.dataset.stored import StoredDataset
+from robot_runtime.dataset.check.numbers import jumps
+from robot_runtime.dataset.dataset_folder import DatasetFolder
+from robot_runtime.dataset.stored import StoredDataset, StoredEpisode
 from robot_runtime.dataset.video import VideoWriter
 from robot_runtime.errors import InvalidValueError
 from tests.dataset.conftest import (
@@ -351,11 +356,41 @@ def test_counts_and_shapes_of_something_else_are_found(copied):
 
 
 @pytest.mark.parametrize(
+    ("name", "noise", "jump"),
+    [
+        ("arm.joint_3", 0.002, 0.2),
+        ("arm.x", 0.002, 0.05),
+        ("base.yaw", 0.01, 0.5),
+        ("shoulder_pan.pos", 0.2, 10.0),
+        ("q3", 0.002, 0.2),
+    ],
+)
+def test_the_steps_of_an_encoder_that_hardly_moves_are_no_jump(name, noise, jump):
+    for step, is_found in ((noise, False), (jump, True)):
+        values = np.where(np.arange(60) < 30, 0.0, step)[:, None]
+        numbers = Episode(StoredEpisode({}, Path()), {STATE: values}, {STATE: [name]})
+        found = list(jumps(numbers, {STATE: {name: Span(0.0, step, 9)}}))
+        assert bool(found) == is_found
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         (None, "it has no meta/info.json"),
         ("{", "is damaged"),
-        (json.dumps({"codebase_version": "v2.1"}), "version v2.1, not v3.0"),
+        (
+            json.dumps({"codebase_version": "v2.1"}),
+            r"is a LeRobot dataset of the old version v2\.1; expected v3\.0: convert it: python -m "
+            r"lerobot\.scripts\.convert_dataset_v21_to_v30 --repo-id=.* --root=.* --push-to-hub=false",
+        ),
+        (
+            json.dumps({"codebase_version": "v2.0"}),
+            "old version v2.0; expected v3.0: convert it to v2.1 first",
+        ),
+        (json.dumps({"codebase_version": "v3.1"}), "newer version, v3.1; expected v3.0: update"),
+        (json.dumps({"codebase_version": "v10.0"}), "newer version, v10.0"),
+        (json.dumps({"codebase_version": 3}), "unknown version, '3'; expected v3.0"),
+        ("{}", "unknown version, ''; expected v3.0"),
         (json.dumps({"codebase_version": "v3.0"}), "there is no"),
         ("[]", "is damaged"),
     ],
@@ -366,3 +401,22 @@ def test_what_is_no_dataset_is_refused_in_words(tmp_path, content, said):
         (tmp_path / "meta/info.json").write_text(content)
     with pytest.raises(InvalidValueError, match=said):
         StoredDataset(tmp_path)
+
+
+@pytest.mark.parametrize("version", ["v2.1", "v4.0"])
+def test_every_reader_and_writer_of_datasets_names_another_version(tmp_path, version):
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta/info.json").write_text(json.dumps({"codebase_version": version}))
+    for read in (
+        load_dataset,
+        lambda root: DatasetFolder(root, resume=True),
+        lambda root: Numbers.of_dataset(root, Told()),
+    ):
+        with pytest.raises(InvalidValueError, match=f"version,? {version}; expected v3.0"):
+            read(tmp_path)
+
+
+def test_the_converter_that_is_named_is_part_of_lerobot():
+    from importlib.util import find_spec
+
+    assert find_spec("lerobot.scripts.convert_dataset_v21_to_v30") is not None

@@ -19,6 +19,7 @@ from robot_runtime.core.values.action import (
     JointPosition,
     Reference,
 )
+from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.transforms import rotation_to_6d
@@ -190,6 +191,22 @@ def test_a_hand_turns_the_way_it_was_meant_in_every_layout(rotation: str):
     np.testing.assert_allclose(names.sent_actions(row, spec)[0, 3:], theirs, atol=1e-9)
     with pytest.raises(ValueError, match="columns, rows or interleaved"):
         KeyMap(q=Entry(key="q")).sent_actions(row, spec)
+
+
+def test_a_hand_of_axis_angle_is_read_and_sent_as_it_is_declared():
+    R = pin.exp3(v := np.array([0.3, -3.0, 0.2]))
+    names = KeyMap(rotation="vector", q=Entry(key="q"), hand_pose=Entry(key="hand"))
+    sent = {"q": np.zeros(N), "hand": np.array([0.1, 0.2, 0.3, *v])}
+    observation = names.observation(sent, now_ns=0)
+    assert observation.state.X_BE is not None
+    np.testing.assert_allclose(observation.state.X_BE.rotation, R, atol=1e-9)
+    np.testing.assert_allclose(names.sent(observation)["hand"], sent["hand"], atol=1e-9)
+    spec = ActionSpec(fields=(EndEffectorPose(rotation=Rotation.VECTOR),), horizon=1, dt_ns=1)
+    row = np.array([[0.1, 0.2, 0.3, *v]])
+    np.testing.assert_array_equal(names.sent_actions(row, spec), row)
+    np.testing.assert_array_equal(names.rows({"actions": row}, spec), row)
+    with pytest.raises(ValueError, match='say "rotation": "vector" of its field in "action_spec", too'):
+        names.sent_actions(np.zeros((1, 9)), replace(spec, fields=(EndEffectorPose(),)))
 
 
 def test_lerobots_numbers_are_found_by_the_names_that_recordings_have():

@@ -78,8 +78,8 @@ def in_our_axes(poses: Trajectory, *, axes: str, up: str) -> Trajectory:
 
 
 def begins_at_identity(poses: Trajectory) -> bool:
-    """Whether the first pose is the identity, in any of these conventions: then the world is that of the first
-    camera, and is tilted as the device was."""
+    """Whether the first pose is the identity, in any of these conventions: then the world is the first
+    camera's, and tilted as the device was."""
     R = poses.R[0]
     return any(
         bool(np.abs(R - W @ C).max() < _STRAIGHT) for W in _WORLD_OF.values() for C in _CAMERA_OF.values()

@@ -31,6 +31,21 @@ class Reference(Enum):
     """The row before it; row 0 counts from the value at the observation."""
 
 
+class Rotation(Enum):
+    """In which numbers a row has the rotation of a hand."""
+
+    COLUMNS = "columns"
+    """The first two columns of R: 6 numbers, r1 ... r6 (Zhou et al. 2019)."""
+    VECTOR = "vector"
+    """The axis times the angle: 3 numbers, rx ry rz [rad]; axis-angle of robosuite, LIBERO and UMI."""
+
+
+_ROTATION_NAMES = {
+    Rotation.COLUMNS: ("r1", "r2", "r3", "r4", "r5", "r6"),
+    Rotation.VECTOR: ("rx", "ry", "rz"),
+}
+
+
 def _always(*names: str) -> Any:
     """Columns whose names the kind decides."""
     return field(default=names, init=False, repr=False, compare=False)
@@ -89,19 +104,21 @@ class JointVelocity(_Field):
 
 @dataclass(frozen=True)
 class EndEffectorPose(_Field):
-    """Hand in the mobile base, `X_BE`: 9 columns, position (3) [m] then the first two columns of R_BE (6)."""
+    """Hand in the mobile base, `X_BE`: position (3) [m], then R_BE as `rotation` says: 9 columns, or 6."""
 
     reference: Reference = Reference.ABSOLUTE
     part: str = ARM
+    rotation: Rotation = Rotation.COLUMNS
     names: tuple[str, ...] = _always("x", "y", "z", "r1", "r2", "r3", "r4", "r5", "r6")
 
     def __post_init__(self) -> None:
         check_part(self.part)
+        object.__setattr__(self, "names", ("x", "y", "z", *_ROTATION_NAMES[self.rotation]))
 
 
 @dataclass(frozen=True)
 class WorldEndEffectorPose(_Field):
-    """Hand in the world, `X_WE`: 9 columns as of `EndEffectorPose`, absolute.
+    """Hand in the world, `X_WE`: columns as of `EndEffectorPose`, absolute.
 
     What it means for the arm follows from where the same row has the base, `X_BE = X_WB^-1 * X_WE`, or from
     where the base was at the observation if no field moves it by poses.
@@ -110,11 +127,13 @@ class WorldEndEffectorPose(_Field):
     part: str = ARM
     base: str = BASE
     """The part that carries the arm."""
+    rotation: Rotation = Rotation.COLUMNS
     names: tuple[str, ...] = _always("x", "y", "z", "r1", "r2", "r3", "r4", "r5", "r6")
 
     def __post_init__(self) -> None:
         check_part(self.part)
         check_part(self.base)
+        object.__setattr__(self, "names", ("x", "y", "z", *_ROTATION_NAMES[self.rotation]))
 
 
 @dataclass(frozen=True)
@@ -252,7 +271,7 @@ def fields_to_dicts(action_fields: tuple[ActionField, ...]) -> list[dict]:
                 continue
             if each.name != "reference" and value == each.default:
                 continue
-            if isinstance(value, Reference):
+            if isinstance(value, Reference | Rotation):
                 value = value.value
             entry[each.name] = list(value) if isinstance(value, tuple) else value
         out.append(entry)
@@ -289,6 +308,8 @@ def _value_from_dict(name: str, value: Any) -> Any:
     match name:
         case "reference":
             return Reference(value)
+        case "rotation":
+            return Rotation(value)
         case "at_rest":
             if not isinstance(value, list | tuple) or not all(x is None or _is_number(x) for x in value):
                 raise ValueError(f"at_rest is a list of numbers and nulls, got {value!r:.100}")

@@ -1,6 +1,7 @@
 """Whether a policy can drive a robot: `mismatches` says every way in which what they declare differs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from robot_runtime.core.values.fields import (
     ActionField,
@@ -12,6 +13,7 @@ from robot_runtime.core.values.fields import (
     JointPosition,
     JointVelocity,
     Numbers,
+    Rotation,
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
@@ -149,6 +151,8 @@ def _commands(action_fields: Sequence[ActionField]) -> list[str]:
                 out += f.column_names
             case JointVelocity():
                 out += (f"{name}.velocity" for name in f.column_names)
+            case EndEffectorPose() | WorldEndEffectorPose():
+                out += replace(f, rotation=Rotation.COLUMNS).column_names
             case _:
                 out += f.column_names
     return out

@@ -5,7 +5,9 @@ n rotations are matrices (n, 3, 3) or quaternions (n, 4), unit, wxyz, w >= 0.
 
 import numpy as np
 
+from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.transforms import rotation_from_6d, rotation_to_6d
 
 STRAIGHT = 0.9999995
 """Cosine of half the angle between two rotations from which on the geodesic is taken for a line."""
@@ -56,6 +58,38 @@ def rotation_vectors(rotations: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray,
     sine = np.sqrt((quats[:, 1:] ** 2).sum(axis=1))
     angle = 2.0 * np.arctan2(sine, quats[:, 0])
     return quats[:, 1:] * np.divide(angle, sine, out=np.full(len(sine), 2.0), where=sine > 1e-9)[:, None]
+
+
+def rotations_from_vectors(vectors: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3 3"]:
+    """The exponential, of vectors of any length [rad]."""
+    half = 0.5 * np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    return rotations_from_quaternions(np.hstack([np.cos(half), 0.5 * np.sinc(half / np.pi) * vectors]))
+
+
+def continued(vectors: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    """The same rotations, each as the vector that is nearest to the one before: half a turn is no jump.
+
+    A rotation by `angle` about an axis is one by `angle + 2 k pi`, too. The first vector stays.
+    """
+    out = vectors.copy()
+    for i in range(1, len(out)):
+        before, angle = out[i - 1], float(np.sqrt(out[i] @ out[i]))
+        last = float(np.sqrt(before @ before))
+        axis = out[i] / angle if angle > 1e-9 else before / max(last, 1e-9)
+        out[i] = axis * (angle + 2.0 * np.pi * np.round((axis @ before - angle) / (2.0 * np.pi)))
+    return out
+
+
+def rotations_from_columns(columns: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n 3 3"]:
+    """Of a hand's row: six numbers, or a rotation vector. ValueError: six numbers that are no rotation."""
+    return rotations_from_vectors(columns) if columns.shape[1] == 3 else rotation_from_6d(columns)
+
+
+def rotations_to_columns(rotations: Float[np.ndarray, "n 3 3"], kind: Rotation) -> Float[np.ndarray, "n C"]:
+    """Inverse of `rotations_from_columns`; vectors go on where the one before was."""
+    if kind is Rotation.VECTOR:
+        return continued(rotation_vectors(rotations))
+    return rotation_to_6d(rotations)
 
 
 def slerp_rows(

@@ -8,14 +8,17 @@ delta       from the row before it, the first from the state at the observation
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.values.fields import Reference
-from robot_runtime.core.values.pose_rows import quaternions_from_rotations, turns_about_vertical
+from robot_runtime.core.values.fields import Reference, Rotation
+from robot_runtime.core.values.pose_rows import (
+    quaternions_from_rotations,
+    rotations_from_columns,
+    rotations_to_columns,
+    turns_about_vertical,
+)
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import (
     compose_planar,
     inverse_planar,
-    rotation_from_6d,
-    rotation_to_6d,
     wrap_angle,
 )
 
@@ -48,8 +51,8 @@ def _anchor_hand(anchor: RobotState, part: str) -> pin.SE3:
 def resolve_poses(
     rows: np.ndarray, reference: Reference, anchor: RobotState, part: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (n, 9) of the hand, position and 6D rotation, as positions (n, 3) and quaternions (n, 4) in B."""
-    p, R = rows[:, :3], rotation_from_6d(rows[:, 3:])
+    """Rows of the hand, position and rotation (6 or 3), as positions (n, 3) and quaternions (n, 4) in B."""
+    p, R = rows[:, :3], rotations_from_columns(rows[:, 3:])
     if reference is Reference.RELATIVE:
         origin = _anchor_hand(anchor, part)
         p, R = origin.translation + p @ origin.rotation.T, origin.rotation @ R
@@ -62,7 +65,12 @@ def resolve_poses(
 
 
 def encode_poses(
-    p: np.ndarray, R: np.ndarray, reference: Reference, anchor: RobotState, part: str
+    p: np.ndarray,
+    R: np.ndarray,
+    reference: Reference,
+    anchor: RobotState,
+    part: str,
+    rotation: Rotation = Rotation.COLUMNS,
 ) -> list[np.ndarray]:
     """Inverse of `resolve_poses`, of rotation matrices (n, 3, 3): columns of positions and of rotations."""
     if reference is not Reference.ABSOLUTE:
@@ -72,7 +80,7 @@ def encode_poses(
             p_0, R_0 = np.vstack([p_0, p[:-1]]), np.concatenate([R_0[None], R[:-1]])
         R_0 = np.broadcast_to(R_0, R.shape).transpose(0, 2, 1)
         p, R = turned(R_0, p - p_0), R_0 @ R
-    return [p, rotation_to_6d(R)]
+    return [p, rotations_to_columns(R, rotation)]
 
 
 def turned(rotations: np.ndarray, vectors: np.ndarray) -> np.ndarray:

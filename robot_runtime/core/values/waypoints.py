@@ -37,7 +37,12 @@ from robot_runtime.core.values.fields import (
     Reference,
     WorldEndEffectorPose,
 )
-from robot_runtime.core.values.pose_rows import quaternions_from_rotations, rotations_from_quaternions
+from robot_runtime.core.values.pose_rows import (
+    quaternions_from_rotations,
+    rotations_from_columns,
+    rotations_from_quaternions,
+    rotations_to_columns,
+)
 from robot_runtime.core.values.references import (
     bases_when_due,
     encode_planar,
@@ -50,7 +55,6 @@ from robot_runtime.core.values.references import (
 )
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, RobotState
-from robot_runtime.core.values.transforms import rotation_from_6d, rotation_to_6d
 
 Quantity = tuple[str, str]
 """(part, what is told it): the part's name and a name of the table below.
@@ -150,7 +154,7 @@ class Waypoints:
             p_WB, R_WB = bases_when_due(out.get((f.base, "x_WB")), chunk.anchor, f.base, len(rows))
             R_BW = R_WB.transpose(0, 2, 1)
             out[f.part, "p_BE"] = turned(R_BW, rows[:, :3] - p_WB)
-            out[f.part, "quat_BE"] = quaternions_from_rotations(R_BW @ rotation_from_6d(rows[:, 3:]))
+            out[f.part, "quat_BE"] = quaternions_from_rotations(R_BW @ rotations_from_columns(rows[:, 3:]))
         return cls(out)
 
     def encode(self, spec: ActionSpec, anchor: RobotState) -> Float[np.ndarray, "n D"]:
@@ -174,12 +178,12 @@ class Waypoints:
             case JointVelocity():
                 return [self._need(f.part, "dq")]
             case EndEffectorPose():
-                return encode_poses(*self._hands(f.part), f.reference, anchor, f.part)
+                return encode_poses(*self._hands(f.part), f.reference, anchor, f.part, f.rotation)
             case WorldEndEffectorPose():
                 x_WB = self.rows_of.get((f.base, "x_WB"))
                 p_WB, R_WB = bases_when_due(x_WB, anchor, f.base, self.num_rows)
                 p_BE, R_BE = self._hands(f.part)
-                return [p_WB + turned(R_WB, p_BE), rotation_to_6d(R_WB @ R_BE)]
+                return [p_WB + turned(R_WB, p_BE), rotations_to_columns(R_WB @ R_BE, f.rotation)]
             case GripperWidth():
                 return [self._need(f.part, "width")[:, None]]
             case GripperFraction():

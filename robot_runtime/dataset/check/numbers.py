@@ -16,8 +16,10 @@ TOLERANCE_S = 1e-4
 SHORT_S = 1.0
 JUMP, SPIKE = 0.25, 0.5
 """Shares of a number's span within one frame: worth a look; more than anything measured does."""
-TURN = 0.5
-"""Least span of an entry of a rotation: what hardly turns does not jump."""
+TURN, ANGLE, LENGTH, PERCENT = 0.5, 0.1, 0.02, 2.0
+"""Least span that jumps are a share of, as what hardly moves shows noise and the steps of an encoder: of an
+entry of a rotation; of an angle [rad], or a number of unknown unit; of a length [m]; of LeRobot's motors
+[degrees, per cent]."""
 FEW = 0.2
 """Share of an episode's frames that are trainable, below which somebody should look."""
 MOVES = 0.05
@@ -90,7 +92,7 @@ def jumps(numbers: Numbers, spans: Mapping[str, Mapping[str, Span]]) -> Iterator
             span = spans.get(column, {}).get(name)
             if span is None or span.num_values < 9 or is_velocity(name) or is_gripper(name):
                 continue
-            size = max(span.size, TURN if name.rpartition(".")[2] in HAND[3:] else 1e-3)
+            size = max(span.size, _least_span(name))
             if (k := _jump_in(values, size, JUMP if column == STATE else SPIKE)) is None:
                 continue
             step = values[k + 1] - values[k]
@@ -99,6 +101,18 @@ def jumps(numbers: Numbers, spans: Mapping[str, Mapping[str, Span]]) -> Iterator
             what = "wraps round by 2 pi" if is_wrap else f"jumps by {step:+.4g}"
             text = f"{column} {name} {what} after frame {k} (its range is {span.size:.4g})"
             yield Finding("jump", Severity.UNUSABLE if is_spike else Severity.DOUBTFUL, text)
+
+
+def _least_span(name: str) -> float:
+    match name.rpartition(".")[2]:
+        case last if last in HAND[3:]:
+            return TURN
+        case "x" | "y" | "z":
+            return LENGTH
+        case "pos":
+            return PERCENT
+        case _:
+            return ANGLE
 
 
 def _jump_in(values: np.ndarray, size: float, share: float) -> int | None:

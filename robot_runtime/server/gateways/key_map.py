@@ -47,6 +47,7 @@ from robot_runtime.core.values.action import (
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.conventions import Linear
+from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
@@ -345,9 +346,12 @@ def _said(values: tuple[float, ...] | None, dim: int, otherwise: float, name: st
 
 
 def _rotations(spec: ActionSpec) -> list[slice]:
-    """Where an action has six numbers of a rotation."""
-    hands = EndEffectorPose | WorldEndEffectorPose
-    return [slice(c.start + 3, c.stop) for field, c in spec.columns() if isinstance(field, hands)]
+    """Where an action has six numbers of a rotation; a rotation vector is read in one way only."""
+    return [
+        slice(columns.start + 3, columns.stop)
+        for field, columns in spec.columns()
+        if isinstance(field, EndEffectorPose | WorldEndEffectorPose) and field.rotation is Rotation.COLUMNS
+    ]
 
 
 def has_named_parts(schema: Schema) -> bool:

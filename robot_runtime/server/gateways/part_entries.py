@@ -13,6 +13,7 @@ import pinocchio as pin
 from msgspec import Struct, structs
 
 from robot_runtime.core.values.conventions import Linear, convention_of
+from robot_runtime.core.values.pose_rows import rotation_vectors
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, PartState
 from robot_runtime.core.values.transforms import rotation_from_6d
@@ -114,7 +115,7 @@ class PartEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
                 if self.dq:
                     yield self.dq, dq, Affine(unit.scale, np.zeros_like(unit.offset))
                 if self.hand_pose and X_BE is not None:
-                    yield self.hand_pose, _pose_numbers(X_BE), None
+                    yield self.hand_pose, _pose_numbers(X_BE, units), None
             case GripperState(width=width):
                 if self.width:
                     yield self.width, np.array([width]), Affine.of(gripper_of(self.width, units, "state"))
@@ -188,17 +189,21 @@ def _three(entry: Entry, sent: Mapping[str, Any]) -> np.ndarray:
 
 
 def _pose(numbers: np.ndarray, units: Units) -> pin.SE3:
+    if numbers.shape == (6,) and units.rotation == "vector":
+        return pin.SE3(pin.exp3(numbers[3:]), numbers[:3])
     if numbers.shape == (9,):
         return pin.SE3(rotation_from_6d(units.layout().to_columns(numbers[3:])), numbers[:3])
     if numbers.shape != (7,) or not 0.5 < np.linalg.norm(numbers[3:]) < 2.0:
         raise ValueError(
-            "a pose is x, y, z and a quaternion w, x, y, z, or six numbers of the rotation, got "
-            f"{numbers.size} numbers that are not"
+            "a pose is x, y, z and a quaternion w, x, y, z, or six numbers of the rotation, or a rotation "
+            f'vector with "rotation": "vector"; got {numbers.size} numbers that are not'
         )
     w, x, y, z = numbers[3:] / np.linalg.norm(numbers[3:])
     return pin.SE3(pin.Quaternion(w, x, y, z), numbers[:3])
 
 
-def _pose_numbers(pose: pin.SE3) -> np.ndarray:
+def _pose_numbers(pose: pin.SE3, units: Units) -> np.ndarray:
+    if units.rotation == "vector":
+        return np.concatenate([pose.translation, rotation_vectors(pose.rotation[None])[0]])
     q = pin.Quaternion(pose.rotation)
     return np.array([*pose.translation, q.w, q.x, q.y, q.z])

@@ -52,7 +52,8 @@ class Units(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of each joint, where -100 % and 100 % are [rad]; of all arms, unless `joint_ranges` says it of one."""
     joint_ranges: dict[str, tuple[tuple[float, float], ...]] | None = None
     """The same by part."""
-    rotation: Literal["columns", "rows", "interleaved"] | None = None
+    rotation: Literal["columns", "rows", "interleaved", "vector"] | None = None
+    """Of a hand's rotation: which six numbers, or a rotation vector of three."""
     fit: Fit | None = None
     """None: pictures of another size are refused."""
     channels: Literal["first", "last"] | None = None
@@ -99,6 +100,11 @@ class Units(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def layout(self) -> Rotation6d:
         """Of six numbers of a rotation; ValueError if nothing says it."""
         said = None if self.convention is None else convention_named(self.convention).rotation
+        if self.rotation == "vector":
+            raise ValueError(
+                '"rotation": "vector" is of three numbers, and a hand of the action has six: say "rotation": '
+                '"vector" of its field in "action_spec", too'
+            )
         if self.rotation is not None:
             said = Rotation6d(self.rotation)
         if said is None:
