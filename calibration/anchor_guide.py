@@ -14,7 +14,15 @@ from typing import final
 import numpy as np
 import pinocchio as pin
 
-from calibration.anchor_verdict import BLUR_PX, ENOUGH, LEAST_SPAN, MOST_TILT, TILTED
+from calibration.anchor_verdict import (
+    BLUR_PX,
+    ENOUGH,
+    ENOUGH_SIDES,
+    LEAST_SPAN,
+    MOST_TILT,
+    TILTED,
+    quarter,
+)
 from calibration.anchor_views import FASTEST, MOST_RMS_PX, DeviceViews, View, apart
 from calibration.board import Board
 from calibration.board_pose import BoardPose, pose_of
@@ -26,8 +34,6 @@ from robot_runtime.errors import InvalidValueError
 
 MOST_FRONTAL_SHARE = 0.3
 """Of the views that are enough; more from the front are not taken: they say nothing of the board's tilt."""
-ENOUGH_SIDES = 2
-"""Of the four quarters around the board from which each device has to look."""
 EVERY_NS = 150_000_000
 """Between two pictures of a device that are looked at: more say nothing new, and no browser shows them."""
 _STAND_M, _STAND_RAD, _MOST_STANDING = 0.03, float(np.deg2rad(3.0)), 6
@@ -152,7 +158,7 @@ class AnchorGuide:
         each.views.append(View(t_ns=t_ns, corners=corners, X_WC=X_WC))
         each.tilts.append(pose.tilt)
         if pose.tilt > TILTED and not pose.is_ambiguous:
-            each.sides.add(_quarter(self.board, pose))
+            each.sides.add(quarter(self.board, pose.X_CB.inverse()))
         return AnchorLook(role=role, picture=picture, corners=corners, is_taken=True)
 
     def _pose_at(self, role: str, t_ns: int) -> tuple[pin.SE3, bool]:
@@ -186,9 +192,3 @@ def _refuse(each: Progress, board: Board, corners: Corners, pose: BoardPose, X_W
     near = [apart(view.X_WC, X_WC) for view in each.views]
     if sum(m < _STAND_M and rad < _STAND_RAD for m, rad in near) >= _MOST_STANDING:
         raise InvalidValueError("enough from here: look from elsewhere")
-
-
-def _quarter(board: Board, pose: BoardPose) -> int:
-    """In which quarter around the board the camera is, by the board's own x and y."""
-    x, y, _ = pose.X_CB.inverse().translation - board.centre_B
-    return int(np.floor((np.arctan2(y, x) + np.pi / 4.0) / (np.pi / 2.0))) % 4

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import pinocchio as pin
 
 from calibration.anchor_fit import Spread
 from calibration.anchor_views import Agreed, apart, mean_pose
@@ -16,6 +17,8 @@ FEWEST, ENOUGH = 8, 30
 """Views of each device: below the first it is refused, below the second a warning."""
 TILTED, MOST_TILT = np.deg2rad(20.0), np.deg2rad(65.0)
 LEAST_SPAN = 0.15
+ENOUGH_SIDES, SIDE_SHARE = 2, 0.1
+"""Of the four quarters around the board from which each device has to look, each by this share of views."""
 HELD_OUT_PX, WORST_HELD_OUT_PX = 1.0, 3.0
 GRAVITY, WORST_GRAVITY = np.deg2rad(0.5), np.deg2rad(1.0)
 SIGMA_M, SIGMA_RAD = 0.006, np.deg2rad(0.5)
@@ -68,7 +71,7 @@ class Findings:
 def reasons(found: Findings) -> list[Reason]:
     out = []
     for name, side in zip(("chest", "hand"), found.sides, strict=True):
-        out += [*_views(name, side)]
+        out += [*_views(name, side), *_one_side(name, side, found.board)]
         if not found.is_board_moving:
             out += [*_standing(name, side)]
     return [*out, *_together(found)]
@@ -87,6 +90,26 @@ def frontal_views(name: str, tilts: np.ndarray) -> Reason | None:
         "front.",
         do="Look at the board from the side, at 25 to 50 degrees, and from several sides.",
     )
+
+
+def quarter(board: Board, X_BC: pin.SE3) -> int:
+    """In which quarter around the board a camera is, by the board's own x and y."""
+    x, y, _ = X_BC.translation - board.centre_B
+    return int(np.floor((np.arctan2(y, x) + np.pi / 4.0) / (np.pi / 2.0))) % 4
+
+
+def _one_side(name: str, side: Agreed, board: Board) -> Iterator[Reason]:
+    """Whether a device looked from one side of the board alone."""
+    from_B = [X.inverse() * view.X_WC for X, view in zip(side.X_WB, side.views, strict=True)]
+    quarters = np.bincount([quarter(board, X_BC) for X_BC in from_B], minlength=4)
+    if (quarters >= SIDE_SHARE * max(len(from_B), 1)).sum() < ENOUGH_SIDES:
+        yield Reason(
+            name="one-side",
+            what=f"The {name} looked from one side of the board alone: what its lens and its odometry err by "
+            "there is in the anchor, and not in its standard deviation.",
+            do="Look from two sides or more.",
+            is_fatal=False,
+        )
 
 
 def _views(name: str, side: Agreed) -> Iterator[Reason]:

@@ -38,6 +38,8 @@ _QUIET = 1.2
 _PEAK_STEPS = 4
 """Of _FINE_S, to both sides of a peak: nearer to it noise would bend the parabola."""
 _BLOCKS = 5
+_MOST_SPAN_SKEW_PPM, _SURE_SKEW = 500.0, 6.0
+"""Within one span, and that many standard deviations by the scatter of its parts."""
 _LEAST_SPAN_S = 2.0
 _LEAST_READINGS = 10
 _MOST_OFF, _OFF_FLOOR = 4.0, 0.02
@@ -267,6 +269,7 @@ def _span(a: Turning, b: Turning, start_ns: int, stop_ns: int) -> SpanFit:
     fine_ns, correlation = _fine(t_ns[held], speed[held], other, lag_ns)
     blocks = np.array_split(np.flatnonzero(held), _BLOCKS)
     parts = [_fine(t_ns[part], speed[part], other, fine_ns)[0] for part in blocks]
+    _refuse_drift(where, np.array([_middle(t_ns[part]) for part in blocks]), np.array(parts))
     sigma_ns = float(np.std(parts, ddof=1)) / np.sqrt(_BLOCKS)
     return SpanFit(
         at_ns=_middle(t_ns[held]),
@@ -275,6 +278,18 @@ def _span(a: Turning, b: Turning, start_ns: int, stop_ns: int) -> SpanFit:
         correlation=correlation,
         second=second,
     )
+
+
+def _refuse_drift(where: str, at_ns: np.ndarray, lags_ns: np.ndarray) -> None:
+    """If one clock runs away from the other within a span, by far more than its parts scatter."""
+    at, lags = at_ns - at_ns.mean(), lags_ns - lags_ns.mean()
+    skew = float(at @ lags / (at @ at))
+    scatter = float(np.sqrt(((lags - skew * at) ** 2).sum() / (len(at) - 2) / (at @ at)))
+    if 1e6 * abs(skew) > _MOST_SPAN_SKEW_PPM and abs(skew) > _SURE_SKEW * scatter:
+        raise InvalidValueError(
+            f"{where}: the clocks drift apart within it by {1e6 * abs(skew):.0f} ppm (real clocks stay below "
+            f"{MOST_SKEW_PPM:.0f}): record again with automatic time setting off"
+        )
 
 
 def _middle(t_ns: np.ndarray) -> int:

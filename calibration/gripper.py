@@ -264,15 +264,14 @@ def _judge(
                 do="Close and open the gripper fully, and stay there for a moment.",
             )
         )
-    elif not 0.7 < slope < 1.4:
+    elif not 0.85 < slope < 1.2:
         reasons.append(
             Reason(
                 name="wrong-size",
                 what=f"the tags move {1 / slope:.2f} times as far as the fingers.",
-                do="Check the tags' side and the gripper's widths (metres), and the camera's intrinsics; "
-                "tags that "
-                "are not on the fingers themselves may move otherwise.",
-                is_fatal=not 0.4 < slope < 2.5,
+                do="Close and open the gripper fully. Check the tags' side and the gripper's widths "
+                "(metres), and the camera's intrinsics; tags that are not on the fingers may move otherwise.",
+                is_fatal=not 0.6 < slope < 1.7,
             )
         )
     if sigma > MOST_SIGMA_M:

@@ -24,6 +24,8 @@ LEAST_CORNERS = 10
 MOST_BLUR_PX = 2.5
 _FOCALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 """Where to begin, in widths of the picture."""
+_LEAST_PLACED = 0.8
+"""Share of the views that another model has to explain before it is compared."""
 _ALIKE = 1.5
 """Errors of focal lengths that differ by less than this factor are alike."""
 
@@ -206,7 +208,7 @@ def _other_model(board: Board, views: Sequence[Corners], model: str) -> OtherMod
         camera, poses, placed = _start(board, views, name)
     except InvalidValueError:
         return None
-    if len(placed) < len(views):
+    if len(placed) < _LEAST_PLACED * len(views):
         return None
     return OtherModel(name=name, rms_px=adjusted(board, views, camera, poses, _free(camera)).rms_px)
 

@@ -170,3 +170,13 @@ def test_no_valid_view_and_a_wrong_size_are_said():
         solve_anchor(BOARD, chest, replace(hand, views=[]))
     with pytest.raises(InvalidValueError, match="hand: the camera was calibrated at 240x240"):
         solve_anchor(BOARD, chest, replace(hand, camera=FISHEYE.resized((240, 240))))
+
+
+def test_a_device_that_looks_from_one_side_alone_is_said():
+    chest, hand, _ = made(1, num=30, noise_px=0.2)
+    both = solve_anchor(BOARD, chest, hand).verdict
+    assert "one-side" not in both.names
+    from_there = replace(hand, views=[replace(view, t_ns=k) for k, view in enumerate(6 * hand.views[:5])])
+    reason = next(r for r in solve_anchor(BOARD, chest, from_there).verdict.reasons if r.name == "one-side")
+    assert "The hand looked from one side" in reason.what
+    assert not reason.is_fatal

@@ -109,3 +109,15 @@ def test_devices_that_hardly_turn_are_told_to():
     slow = Turning(t_ns=a.t_ns, speed=a.speed * 0.05)
     with pytest.raises(InvalidValueError, match="hardly turned"):
         join(slow, b, spans())
+
+
+def test_a_clock_that_runs_away_within_a_span_is_refused_by_one_span_alone():
+    with pytest.raises(InvalidValueError, match=r"drift apart within it by 1[0-9]{3} ppm"):
+        join(*devices(skew=1.2e-3), spans()[:1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_usual_clocks_and_noise_are_not_taken_for_drift(seed):
+    for noise, rate_b in ((0.005, 200.0), (0.05, 60.0)):
+        fit = join(*devices(seed=seed, skew=50e-6, noise=noise, rate_b=rate_b), spans())
+        assert not fit.failed

@@ -110,7 +110,10 @@ def test_the_width_follows_from_two_tags_and_from_one(tmp_path):
 
 def test_a_gripper_clip_that_cannot_be_trusted_is_named():
     assert "little-travel" in fit(clip(2, travel=0.01)[0]).verdict.names
-    assert "wrong-size" in fit(clip(3, slope=2.0)[0]).verdict.names
+    assert "wrong-size" in fit(clip(3, slope=1.3)[0]).verdict.names
+    half_opened = fit(clip(3, travel=0.04)[0]).verdict
+    assert "wrong-size" in half_opened.names
+    assert not half_opened.ok
     assert "few-sightings" in fit(clip(4, 20)[0]).verdict.names
     assert "tags-often-lost" in fit(clip(5, lost=0.2)[0]).verdict.names
     swapped = [[Tag(number=1 - t.number, p_H=t.p_H) for t in each if t.number < 2] for each in clip(6)[0]]

@@ -72,8 +72,7 @@ def guide_of_shots(
 
 def guide_of_anchor(before: Guide, anchor: "AnchorGuide", look: "AnchorLook | None" = None) -> Guide:
     """Of both devices that look at the board. look: at the picture that is shown; None: there is none yet."""
-    from calibration.anchor_guide import ENOUGH_SIDES
-    from calibration.anchor_verdict import BLUR_PX, ENOUGH, LEAST_SPAN
+    from calibration.anchor_verdict import BLUR_PX, ENOUGH, ENOUGH_SIDES, LEAST_SPAN
 
     corners = None if look is None else look.corners
     problem = f"{look.role}: {look.problem}" if look is not None and look.problem else ""
