@@ -493,7 +493,7 @@ class Executor:
         )
 
     def _go_back_to(self, now_ns: int) -> None:
-        """The clock went back: what was planned, asked and seen has times that are still to come. Forget it."""
+        """The clock went back: what was planned, asked and seen has times that are still to come."""
         self._on(Cause.CLOCK_WENT_BACK)
         self._brake()
         self._epoch_begins()

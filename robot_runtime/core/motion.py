@@ -13,7 +13,7 @@ from robot_runtime.core.authority import Handovers
 from robot_runtime.core.plan.clip import Clip
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.limiter import Limiter
-from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.plan.limits import BaseLimits, Limits
 from robot_runtime.core.plan.part_latency import PartLatency
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample
 from robot_runtime.core.plan.whole_body import WholeBody
@@ -80,6 +80,8 @@ class Motion:
         self._told_velocities = [
             f.part for f in action_spec.fields if isinstance(f, JointVelocity) and not f.is_integrated
         ]
+        bases = {part: each for part, each in limits.parts.items() if isinstance(each, BaseLimits)}
+        self._differential = [part for part, base in bases.items() if base.is_differential]
         self._period_ns = period_ns
         self._moved_ns: int | None = None
         self._shared_ns: dict[str, int] = {}
@@ -248,7 +250,19 @@ class Motion:
     ) -> tuple[Sample, Command]:
         sample = self._timeline.sample(now_ns + self._parts.lead_ns)
         told = self._parts.told(self._timeline, sample.command)
+        if self._differential:
+            told = self._without_sideways(told)
         return sample, self._resolved(told, state, now_ns, off_plan)
+
+    def _without_sideways(self, command: Command) -> Command:
+        """The twists of differential bases with a sideways velocity of 0; counted where they had one."""
+        ahead: dict[str, PartCommand] = {}
+        for part in self._differential:
+            twist = command.parts.get(part)
+            if isinstance(twist, BaseTwistCommand) and twist.V_WB_B[1] != 0.0:
+                ahead[part] = BaseTwistCommand(V_WB_B=twist.V_WB_B * np.array([1.0, 0.0, 1.0]))
+        self._counts.sideways_ticks += bool(ahead)
+        return command.with_parts(ahead) if ahead else command
 
     def _rested(self, now_ns: int, clip: Clip, *, is_at_rest: bool) -> Moved:
         """The plan is to rest where the robot was told to be."""

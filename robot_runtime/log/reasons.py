@@ -6,8 +6,8 @@ from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.log.entries import Fault, LogEntry
 
 FAULTS = (
-    Cause.STATE_STALE, Cause.STATE_INVALID, Cause.CLOCKS_DISAGREE, Cause.CLOCK_WENT_BACK, Cause.ODOMETRY_JUMPED,
-    Cause.ODOMETRY_FROZEN, Cause.TRACKING_LOST, Cause.BASE_LOST, Cause.SWITCH_LOST,
+    Cause.STATE_STALE, Cause.STATE_INVALID, Cause.CLOCKS_DISAGREE, Cause.CLOCK_WENT_BACK,
+    Cause.ODOMETRY_JUMPED, Cause.ODOMETRY_FROZEN, Cause.TRACKING_LOST, Cause.BASE_LOST, Cause.SWITCH_LOST,
 )  # fmt: skip
 """Causes that nobody has asked for; a plan that ended is none."""
 FAILED = (Outcome.FAILURE, Outcome.TIMEOUT, Outcome.OPERATOR_ABORT, Outcome.FAULT)

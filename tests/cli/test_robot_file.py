@@ -183,6 +183,19 @@ def test_one_number_stands_for_all_joints_and_a_base_has_three(tmp_path: Path) -
         base = limits.parts["cart_base"]
         assert isinstance(base, BaseLimits)
         assert base.motion.jerk.tolist() == [5.0, 5.0, 5.0]
+        assert not base.is_differential
+    differential = text.replace("[0.3, 0.3, 0.6]", "[0.5, 0, 1.0]")
+    with open_robot(str(written(tmp_path, differential))) as opened:
+        assert opened.robot.limits is not None
+        base = opened.robot.limits.parts["cart_base"]
+        assert isinstance(base, BaseLimits)
+        assert base.is_differential
+    standing = text.replace("[0.3, 0.3, 0.6]", "[0, 0.5, 1.0]")
+    with (
+        pytest.raises(InvalidValueError, match=r"parts.cart_base.limits: a base needs speeds"),
+        open_robot(str(written(tmp_path, standing))),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

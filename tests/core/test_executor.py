@@ -17,13 +17,18 @@ from robot_runtime.core.method.request_parts import (
 )
 from robot_runtime.core.method.table import METHODS, Method
 from robot_runtime.core.plan.answers import PartOutcome
+from robot_runtime.core.plan.limits import Limits, MotionLimits
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
 from robot_runtime.core.state_watch import StateLimits
+from robot_runtime.core.values.action import BaseTwist
+from robot_runtime.core.values.state import BaseState, Observation, RobotState
+from robot_runtime.core.values.transforms import integrate_twist
 from robot_runtime.robot.telemetry import RunRecord
 from tests.core.support import (
     DT,
     OPEN_LIMITS,
+    SPEC,
     TICK,
     ConstantHead,
     answer,
@@ -472,3 +477,25 @@ def test_a_robot_that_is_reset_in_motion_brakes_from_what_was_sent():
     assert_smooth(sent)
     assert robot.is_at_rest
     ask(robot, now + 20 * DT)
+
+
+def test_a_differential_base_drives_ahead_and_says_that_it_does_not_go_sideways():
+    base = MotionLimits(speed=np.array([0.5, 0.0, 1.0]), acceleration=np.ones(3), jerk=np.full(3, 20.0))
+    spec = replace(SPEC, fields=(BaseTwist(),))
+    robot = executor(action_spec=spec, limits=Limits(base=base))
+    x_WB = np.zeros(3)
+
+    def state(t_ns: int) -> RobotState:
+        return RobotState(t_ns=t_ns, parts={"base": BaseState(x_WB=x_WB, V_WB_B=np.zeros(3))})
+
+    robot.reset(state(0), 0)
+    rows = np.tile([0.2, 0.4, 0.0], (SPEC.horizon, 1))
+    for t in range(0, 20 * DT, TICK):
+        if robot.wants_request(t):
+            robot.on_part(answer(robot.make_request(Observation(state=state(t))), rows), t)
+        twist = robot.tick(state(t), t).command.base.V_WB_B
+        x_WB = integrate_twist(x_WB, twist, TICK / NS_PER_S)
+        assert twist[1] == 0.0
+    assert robot.mode is Mode.RUN
+    assert twist[0] == pytest.approx(0.2)
+    assert any("differential base sideways" in sentence for sentence in robot.counts.fallbacks())

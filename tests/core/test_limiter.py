@@ -15,6 +15,7 @@ from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
     BasePoseCommand,
+    BaseTwist,
     BaseTwistCommand,
     Command,
     EndEffectorPose,
@@ -353,3 +354,35 @@ def test_a_part_without_declared_limits_cannot_be_commanded():
     ) in str(refused.value)
     with pytest.raises(InvalidValueError, match=r"7 joints.*2"):
         LIMITS.check(ActionSpec(fields=(JointPosition(7),), horizon=4, dt_ns=STEP), resolves_hand=False)
+
+
+DIFFERENTIAL = Limits(
+    base=MotionLimits(speed=np.array([0.5, 0.0, 1.0]), acceleration=np.ones(3), jerk=np.full(3, 20.0))
+)
+
+
+@given(asked)
+def test_a_differential_base_is_never_sent_sideways(pieces):
+    limiter = Limiter(DIFFERENTIAL, period_ns=STEP)
+    limiter.reset(Command(base=BaseTwistCommand(V_WB_B=np.zeros(3))), 0)
+    out = sent(limiter, spread(pieces), lambda x: Command(base=BaseTwistCommand(V_WB_B=x)))
+    twist = np.array([command.base.V_WB_B for command in out])
+    assert not twist[:, 1].any()
+    assert (np.abs(twist) <= DIFFERENTIAL.base.speed).all()
+
+
+def test_a_policy_that_commands_poses_of_a_differential_base_is_refused():
+    DIFFERENTIAL.check(ActionSpec(fields=(BaseTwist(),), horizon=4, dt_ns=STEP))
+    with pytest.raises(InvalidValueError, match="differential base"):
+        DIFFERENTIAL.check(ActionSpec(fields=(BasePose(),), horizon=4, dt_ns=STEP))
+
+
+@pytest.mark.parametrize("speed", [[0.0, 0.5, 1.0], [0.5, 0.5, 0.0], [0.5, -0.1, 1.0]])
+def test_a_base_that_does_not_drive_ahead_or_turn_is_refused(speed):
+    with pytest.raises(InvalidValueError, match="speed"):
+        Limits(base=MotionLimits(speed=np.array(speed), acceleration=np.ones(3), jerk=np.ones(3)))
+
+
+def test_a_gripper_without_speed_is_refused():
+    with pytest.raises(InvalidValueError, match="gripper: speeds have to be positive"):
+        Limits(gripper=MotionLimits(speed=np.zeros(1), acceleration=np.ones(1), jerk=np.ones(1)))

@@ -9,7 +9,7 @@ q_min = [...]
 low, high, speed, acceleration, jerk
 
 [parts.base.limits]                    (vx, vy, wz)
-speed, acceleration, jerk = [x, y, yaw]
+speed, acceleration, jerk = [x, y, yaw]; a speed of 0 along y: a differential base
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,11 @@ def limits_of(where: str, table: Mapping[str, Any], driver: Any, part: str, shee
         case "gripper":
             limits = _gripper_limits(where, table, sheet, share)
         case _:
-            limits = BaseLimits(motion=_motion(where, table, 3, getattr(sheet, "motion", None), share))
+            motion = _motion(where, table, 3, getattr(sheet, "motion", None), share, may_stand=True)
+            try:
+                limits = BaseLimits(motion=motion)
+            except InvalidValueError as error:
+                raise InvalidValueError(f"{where}: {error}") from None
     for whose, most in (("the data sheet", sheet), (type(driver).__name__, getattr(driver, "limits", None))):
         if isinstance(most, JointLimits | GripperLimits | BaseLimits):
             for phrase in beyond(limits, most, whose=whose):
@@ -154,11 +158,22 @@ def _gripper_limits(
 
 
 def _motion(
-    where: str, table: Mapping[str, Any], size: int, sheet: MotionLimits | None, share: float
+    where: str,
+    table: Mapping[str, Any],
+    size: int,
+    sheet: MotionLimits | None,
+    share: float,
+    *,
+    may_stand: bool = False,
 ) -> MotionLimits:
+    """may_stand: whether a speed may be 0."""
     if not isinstance(table, Mapping):
         raise InvalidValueError(f"{where} is a table of {', '.join(_MOTION)}, got {table!r:.60}")
-    given = {name: _numbers(f"{where}.{name}", table[name], size) for name in _MOTION if name in table}
+    given = {
+        name: _numbers(f"{where}.{name}", table[name], size, may_stand=may_stand and name == "speed")
+        for name in _MOTION
+        if name in table
+    }
     if sheet is not None:
         return replace(_slowed(sheet, share), **given)
     _need(where, given, _MOTION)
@@ -169,7 +184,7 @@ def _slowed(motion: MotionLimits, share: float) -> MotionLimits:
     return replace(motion, speed=share * motion.speed, acceleration=share * motion.acceleration)
 
 
-def _numbers(where: str, value: Any, size: int) -> np.ndarray:
+def _numbers(where: str, value: Any, size: int, *, may_stand: bool = False) -> np.ndarray:
     """A number stands for all."""
     try:
         array = np.asarray(value, dtype=float)
@@ -178,7 +193,8 @@ def _numbers(where: str, value: Any, size: int) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         raise InvalidValueError(f"{where} takes numbers, got {value!r:.60}") from None
     is_speed = where.rpartition(".")[2] in (*_JOINTS[2:], *_MOTION)
-    if not np.isfinite(array).all() or (is_speed and not (array > 0.0).all()):
+    is_positive = (array >= 0.0 if may_stand else array > 0.0).all()
+    if not np.isfinite(array).all() or (is_speed and not is_positive):
         raise InvalidValueError(
             f"{where} takes {'numbers above 0' if is_speed else 'finite numbers'}, got {value}"
         )

@@ -39,6 +39,8 @@ class Counts:
     clock_steps_back: int = 0
     """Ticks for no later a time than the one before: the commands went on by the control period, or the robot
     held and asked anew if the clock had gone back by more than that."""
+    sideways_ticks: int = 0
+    """Ticks in which the plan moved a differential base sideways: that velocity was sent as 0."""
     odometry_jumps: int = 0
     """Times the robot held and asked anew because odometry had jumped."""
 
@@ -68,6 +70,9 @@ class Counts:
             STALLED: self.stalls,
             "the clock stood still or went back; the commands go on by the control period, and by more than "
             "that the robot holds and asks anew": self.clock_steps_back,
+            "the policy drives a differential base sideways (vy = 0 in its limits); that is sent as 0": (
+                self.sideways_ticks
+            ),
             "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
             "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
                 self.unreached_ticks

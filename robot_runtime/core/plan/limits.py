@@ -30,7 +30,7 @@ class MotionLimits:
     """How fast something may be led, for each of n axes; all positive and finite."""
 
     speed: Float[np.ndarray, " n"]
-    """[rad/s] or [m/s]"""
+    """[rad/s] or [m/s]; 0 only sideways, of a base that cannot drive so, see `BaseLimits`."""
     acceleration: Float[np.ndarray, " n"]
     """[rad/s²] or [m/s²]"""
     jerk: Float[np.ndarray, " n"]
@@ -42,7 +42,8 @@ class MotionLimits:
             value = readonly(np.asarray(getattr(self, name), dtype=float))
             if value.ndim != 1 or value.shape != shape:
                 raise InvalidValueError(f"{name} needs one number an axis, {shape}, got shape {value.shape}")
-            if not (np.isfinite(value).all() and (value > 0.0).all()):
+            is_large_enough = value >= 0.0 if name == "speed" else value > 0.0
+            if not (np.isfinite(value).all() and is_large_enough.all()):
                 raise InvalidValueError(f"{name} has to be positive and finite, got {value.tolist()}")
             object.__setattr__(self, name, value)
 
@@ -107,7 +108,8 @@ class JointLimits:
             object.__setattr__(self, name, readonly(value))
         if not (self.q_min < self.q_max).all():
             raise InvalidValueError(f"limits need q_min < q_max, got {self.q_min} and {self.q_max}")
-        _ = self.joints
+        for name in ("joints", "hand_translation", "hand_rotation"):
+            _refuse_standing(name, getattr(self, name))
 
     @property
     def joints(self) -> MotionLimits:
@@ -136,6 +138,7 @@ class GripperLimits:
     def __post_init__(self) -> None:
         if not -np.inf < self.low <= self.high < np.inf:
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
+        _refuse_standing("gripper", self.motion)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,7 +146,21 @@ class BaseLimits:
     """Of a mobile base."""
 
     motion: MotionLimits
-    """(vx, vy, wz) in the base's own axes [m/s, m/s, rad/s] and so on."""
+    """(vx, vy, wz) in the base's own axes [m/s, m/s, rad/s] and so on. A speed of 0 along y declares a
+    differential base: sideways velocities are sent as 0, and a policy that commands poses is refused."""
+
+    def __post_init__(self) -> None:
+        speed = self.motion.speed
+        if speed.shape != (3,) or not (speed[[0, 2]] > 0.0).all():
+            raise InvalidValueError(
+                "a base needs speeds (vx, vy, wz), positive but for the vy of a differential base, got "
+                f"{speed.tolist()}"
+            )
+
+    @property
+    def is_differential(self) -> bool:
+        """Whether it drives ahead and turns, but not sideways."""
+        return bool(self.motion.speed[1] == 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,6 +177,12 @@ class NumbersLimits:
             object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
         if self.low.shape != self.high.shape or self.low.ndim != 1 or not (self.low <= self.high).all():
             raise InvalidValueError(f"numbers need low <= high, got {self.low} and {self.high}")
+        _refuse_standing("numbers", self.motion)
+
+
+def _refuse_standing(name: str, motion: MotionLimits | None) -> None:
+    if motion is not None and not (motion.speed > 0.0).all():
+        raise InvalidValueError(f"{name}: speeds have to be positive, got {motion.speed.tolist()}")
 
 
 PartLimits = JointLimits | GripperLimits | BaseLimits | NumbersLimits
@@ -302,6 +325,11 @@ class Limits:
                         missing[f.part] = f"JointLimits({', '.join(absent)})"
                 case BasePose() | BaseTwist() if not isinstance(limits, BaseLimits):
                     missing[f.part] = "BaseLimits(motion=...)"
+                case BasePose() if isinstance(limits, BaseLimits) and limits.is_differential:
+                    raise InvalidValueError(
+                        f"the policy commands poses of {f.part!r}, which takes sideways motion, and its "
+                        "limits declare a differential base (vy = 0); take a policy that commands BaseTwist"
+                    )
                 case Numbers():
                     if not isinstance(limits, NumbersLimits):
                         missing[f.part] = "NumbersLimits(low=..., high=...)"
