@@ -46,9 +46,9 @@ class Axes:
         n = len(limits.speed)
         self._axes = [
             Axis(
-                _WITHIN * share * limits.speed[i],
-                _WITHIN * limits.acceleration[i],
-                _WITHIN * limits.jerk[i],
+                float(_WITHIN * share * limits.speed[i]),
+                float(_WITHIN * limits.acceleration[i]),
+                float(_WITHIN * limits.jerk[i]),
                 period_s=dt_s,
                 low=-math.inf if low is None else float(low[i]),
                 high=math.inf if high is None else float(high[i]),
@@ -56,8 +56,9 @@ class Axes:
             for i in range(n)
         ]
         if curve is not None:
-            for i, axis in enumerate(self._axes):
-                axis.follow_curve(curve.low[i], curve.high[i], curve.gain[i], curve.offset[i])
+            numbers = zip(curve.low, curve.high, curve.gain, curve.offset, strict=True)
+            for axis, each in zip(self._axes, numbers, strict=True):
+                axis.follow_curve(*map(float, each))
         self._longest = (limits.speed * dt_s * (1.0 + 1e-3)).tolist()
         self.s: np.ndarray = np.zeros(n)
         """How far each axis went in the last tick."""
