@@ -326,8 +326,7 @@ class TwistFollower:
         if not isinstance(lead, BaseLead) or self._trail is None:
             raise _misfit(self._part, "a base", lead)
         axes = self._trail.at(self._twist(commanded), dt_s)
-        asked = np.clip(lead.V_WB_B, -self._motion.speed, self._motion.speed)
-        return BaseTwistCommand(V_WB_B=axes.steered(asked * dt_s) / dt_s)
+        return BaseTwistCommand(V_WB_B=axes.steered(lead.V_WB_B * dt_s) / dt_s)
 
     def _axes(self, dt_s: float) -> Axes:
         return Axes(self._motion, dt_s)
@@ -357,8 +356,7 @@ class BasePoseFollower:
             raise _misfit(self._part, "a base", lead)
         x_WB = self._at(commanded, state)
         axes = self._trail.at(x_WB, dt_s)
-        asked = np.clip(lead.V_WB_B, -self._motion.speed, self._motion.speed)
-        measured = state.base(self._part).x_WB
+        asked, measured = lead.V_WB_B, state.base(self._part).x_WB
         if measured is not None and np.isfinite(measured).all():
             ahead = compose_planar(inverse_planar(measured), x_WB)
             asked = np.where(ahead * np.sign(asked) > BASE_AHEAD, 0.0, asked)

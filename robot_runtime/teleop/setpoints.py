@@ -100,7 +100,7 @@ class Axes:
         """Steps on the way to those, as fast as the limits allow and never beyond them."""
         return np.array(
             [
-                axis.s + axis.brake.next(axis.s - step, axis.b)
+                axis.s + axis.brake.next(axis.s - min(max(step, -axis.speed), axis.speed), axis.b)
                 for axis, step in zip(self._axes, steps.tolist(), strict=True)
             ]
         )
