@@ -34,8 +34,8 @@ class TeleopConfig:
     joint_share: float = 0.5
     """Of the speed that the limits allow each joint."""
     follow_rate: float = 20.0
-    """How quickly what is missing is made up for: share of it a second [1/s]. Smooths what a device reads
-    60 times a second."""
+    """How quickly the gap to the leader closes at most: share of it a second [1/s]. Smooths what a device
+    reads 60 times a second."""
     align_rad_s: float = 0.0
     """Speed with which a leader arm's offset to the robot shrinks while it leads [rad/s]; 0 keeps it."""
     on_release: OnRelease = OnRelease.HAND_BACK
@@ -50,6 +50,10 @@ class TeleopConfig:
         _check("align_rad_s", self.align_rad_s, lowest=0.0, highest=2.0)
         _check("yaw_deg", self.yaw_deg, lowest=-360.0, highest=360.0)
         _check("stale_ns", self.stale_ns, lowest=10 * NS_PER_MS, highest=1000 * NS_PER_MS)
+
+    def share(self, dt_s: float) -> float:
+        """Of the gap to the leader, the most that closes in one tick."""
+        return min(self.follow_rate * dt_s, 1.0)
 
     @property
     def yaw(self) -> float:

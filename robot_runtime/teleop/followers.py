@@ -6,16 +6,17 @@
     gripper told a width                                    GripperLead
     base told twists, or poses                              BaseLead
 
-A follower is engaged where the part is commanded to be, and asked for one command each tick. What it wants
-never runs far ahead of what was commanded: nothing is caught up after the limits held it back.
+A follower makes one command a tick, on a trajectory that goes on from what was commanded before and keeps
+the limits (`setpoints`): what the limits hold back is not caught up.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits
+from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, MotionLimits
 from robot_runtime.core.plan.whole_body import ArmKinematics
 from robot_runtime.core.teleop import (
     BaseLead,
@@ -40,41 +41,52 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import (
     compose_planar,
-    integrate_twist,
     inverse_planar,
     quaternion_from_rotation,
+    wrap_angle,
 )
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.teleop.clutch import HandClutch, JointClutch, OpeningClutch
 from robot_runtime.teleop.config import TeleopConfig
-from robot_runtime.teleop.hand_kinematics import hand_velocity, pose_error, shortened
+from robot_runtime.teleop.hand_kinematics import HandJacobian, pose_error, posture_velocity, shortened
+from robot_runtime.teleop.setpoints import FAR, Axes, Trail, vector_toward
 
-JOINTS_AHEAD = 0.08
-"""How far what is wanted may be ahead of what was commanded, each joint [rad]."""
-HAND_AHEAD, HAND_TURNED = 0.04, 0.25
-"""The same of a hand that is led by velocities [m], [rad]."""
+_HELD_WITHIN = 0.04, 0.25
+"""How far an end effector that is led by velocities is drawn back to the pose that it holds [m], [rad]."""
 BASE_AHEAD = np.array([0.1, 0.1, 0.2])
-"""The same of a base that is told poses (x, y, yaw) [m, m, rad]; well below what `StateWatch` takes for a
-base that does not follow."""
-_RAMP_S = 0.08
-"""Time constant with which a velocity lead comes into effect [s]: keys jump, a hand should not."""
+"""How far the setpoint of a base that is commanded by poses may be ahead of the measured pose (x, y, yaw)
+[m, m, rad]; well below what `StateWatch` takes for a base that does not follow."""
+_CAPACITY = 0.9
+"""Share of the joints' accelerations and jerks that moves the end effector; the rest is for the posture."""
+_OTHER = 0.2
+"""Of translation and rotation: the least share of the joints, as speeds go, that the slower one gets."""
+
+_SAME, _STANDS, _LEAST_LOAD = 1e-9, 1e-7, 1e-9
+"""Steps that differ by less are the same [rad]; an end effector that goes less in a tick stands [m], [rad];
+loads are never 0."""
 
 
 class Follower(Protocol):
     """One part; the control thread owns it."""
 
-    def engage(self, lead: PartLead, commanded: Command, state: RobotState) -> None:
-        """The clutch closes. InvalidValueError: this part cannot follow such a lead, or not from here."""
+    def engage(
+        self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
+    ) -> None:
+        """The clutch closes, once a part that moves has come to rest.
+
+        before: the commands of the ticks before `commanded`, newest last; (): the part stands.
+        InvalidValueError: this part cannot follow such a lead, or not from here.
+        """
         ...
 
     def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
-        """What the part is to be told this tick, dt_s after the last one; `engage` first, and again for a
-        lead of another kind."""
+        """The command of this tick, dt_s after the last one, which was `commanded`; `engage` first, and again
+        for a lead of another kind."""
         ...
 
 
 class JointFollower:
-    """An arm that is told its joints, or their velocities."""
+    """An arm that is commanded by joint positions or velocities."""
 
     def __init__(
         self,
@@ -85,191 +97,297 @@ class JointFollower:
         kinematics: ArmKinematics | None,
         sends_velocity: bool = False,
     ) -> None:
-        """kinematics: of its hand; None: it can only be led by a leader arm."""
+        """kinematics: of its end effector; None: it can only be led by a leader arm."""
         self._part, self._limits, self._config = part, limits, config
         self._kinematics, self._sends_velocity = kinematics, sends_velocity
-        self._q = self._posture = np.zeros(0)
+        self._posture = np.zeros(0)
+        self._sent: Float[np.ndarray, " N"] | None = None
+        self._is_closing = False
+        self._trail: Trail | None = None
         self._hand: _Hand | None = None
         self._joints: JointClutch | None = None
 
     @property
     def has_hand(self) -> bool:
-        """Whether its hand can be led."""
+        """Whether its end effector can be led."""
         return self._kinematics is not None
 
-    def engage(self, lead: PartLead, commanded: Command, state: RobotState) -> None:
-        self._q = self._posture = self._here(commanded, state)
+    def engage(
+        self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
+    ) -> None:
+        between = None if self._sends_velocity else _difference
+        self._trail = Trail(self._axes, [self._numbers(each, state) for each in before], between)
+        self._posture, self._sent = self._at(commanded, state), None
+        self._is_closing = True
+        self._close(lead, self._posture)
+
+    def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
+        if self._trail is None:
+            raise _misfit(self._part, "an arm that is not engaged", lead)
+        axes, q = self._trail.at(self._numbers(commanded, state), dt_s), self._at(commanded, state)
+        if self._is_closing and not isinstance(lead, TwistLead):
+            self._is_closing = not axes.is_at_rest
+            self._close(lead, q)
+        steps = axes.brake() if self._is_closing else self._steps(lead, axes, q, dt_s)
+        if self._sends_velocity:
+            return JointVelocityCommand(dq=steps / dt_s)
+        low, high = np.minimum(q, self._limits.q_min), np.maximum(q, self._limits.q_max)
+        return JointCommand(q=np.clip(q + steps, low, high))
+
+    def _close(self, lead: PartLead, q: Float[np.ndarray, " N"]) -> None:
         self._hand = self._joints = None
         match lead:
             case JointLead(q=q_leader):
-                self._joints = JointClutch(self._q, q_leader)
+                self._joints = JointClutch(q, q_leader)
             case PoseLead() | TwistLead():
                 if self._kinematics is None:
                     raise InvalidValueError(no_kinematics(self._part))
-                self._hand = _Hand(lead, self._kinematics.forward(self._q), self._config)
+                self._hand = _Hand(lead, self._kinematics.forward(q), self._config)
+                self._is_closing = self._is_closing and isinstance(lead, PoseLead)
             case _:
                 raise _misfit(self._part, "an arm", lead)
 
-    def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
-        dq = self._velocity(lead, dt_s)
-        wanted = np.clip(self._q + dt_s * dq, self._limits.q_min, self._limits.q_max)
-        here = self._here(commanded, state)
-        self._q = here + np.clip(wanted - here, -JOINTS_AHEAD, JOINTS_AHEAD)
-        if self._sends_velocity:
-            self._q = here
-            return JointVelocityCommand(dq=dq)
-        return JointCommand(q=self._q)
+    def _axes(self, dt_s: float) -> Axes:
+        limits, share = self._limits, self._config.joint_share
+        return Axes(
+            limits.joints, dt_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve, share=share
+        )
 
-    def _here(self, commanded: Command, state: RobotState) -> Float[np.ndarray, " N"]:
-        told = commanded.parts.get(self._part)
-        q = told.q if isinstance(told, JointCommand) else state.arm(self._part).q
-        return np.clip(q, self._limits.q_min, self._limits.q_max)
+    def _at(self, commanded: Command, state: RobotState) -> Float[np.ndarray, " N"]:
+        """Where it goes on from."""
+        sent = commanded.parts.get(self._part)
+        return sent.q if isinstance(sent, JointCommand) else state.arm(self._part).q
 
-    def _velocity(self, lead: PartLead, dt_s: float) -> Float[np.ndarray, " N"]:
+    def _numbers(self, commanded: Command, state: RobotState) -> Float[np.ndarray, " N"]:
+        """What was commanded: positions, or velocities."""
+        if not self._sends_velocity:
+            return self._at(commanded, state)
+        sent = commanded.parts.get(self._part)
+        return sent.dq if isinstance(sent, JointVelocityCommand) else np.zeros(self._limits.q_min.size)
+
+    def _steps(
+        self, lead: PartLead, axes: Axes, q: Float[np.ndarray, " N"], dt_s: float
+    ) -> Float[np.ndarray, " N"]:
         config = self._config
         if isinstance(lead, JointLead) and self._joints is not None:
-            target = self._joints.target(lead.q, config.align_rad_s * dt_s)
-            fastest = config.joint_share * self._limits.dq_max
-            return np.clip(_rate(config, dt_s) * (target - self._q), -fastest, fastest)
+            goal = self._joints.target(lead.q, config.align_rad_s * dt_s)
+            return axes.toward(q, goal - q, share=config.share(dt_s))
         if not isinstance(lead, PoseLead | TwistLead) or self._hand is None or self._kinematics is None:
             raise _misfit(self._part, "an arm engaged otherwise", lead)
-        twist = self._hand.twist(lead, self._kinematics.forward(self._q), dt_s)
-        return hand_velocity(
-            self._kinematics,
-            self._limits,
-            self._q,
-            twist,
-            posture=self._posture,
-            share=config.joint_share,
-            dt_s=dt_s,
+        J = HandJacobian(self._kinematics, q)
+        if self._sent is None or np.abs(axes.s - self._sent).max() > _SAME:
+            self._hand.moves(J.twist(axes.s), J.twist(axes.b))
+        limits = self._limits.joints
+        limits = MotionLimits(
+            speed=config.joint_share * limits.speed, acceleration=limits.acceleration, jerk=limits.jerk
         )
+        twist = self._hand.step(lead, self._kinematics.forward(q), limits, J.joints, dt_s) / dt_s
+        free = posture_velocity(q, self._posture, float(np.linalg.norm(twist)))
+        lower, upper = axes.span(q)
+        dq = J.joints(twist, free=free, lower=lower / dt_s, upper=upper / dt_s)
+        self._sent = np.clip(dq * dt_s, lower, upper)
+        self._hand.went(J.twist(self._sent))
+        return self._sent
 
 
 class PoseFollower:
-    """An arm that is told hand poses, which its driver resolves."""
+    """An arm that is commanded by poses of its end effector, which its driver resolves."""
 
-    def __init__(self, part: str, config: TeleopConfig) -> None:
+    def __init__(self, part: str, limits: JointLimits | None, config: TeleopConfig) -> None:
         self._part, self._config = part, config
-        self._X_BE = pin.SE3.Identity()
+        self._translation = None if limits is None else limits.hand_translation
+        self._rotation = None if limits is None else limits.hand_rotation
+        self._trail: Trail | None = None
         self._hand: _Hand | None = None
+        self._is_closing = False
 
-    def engage(self, lead: PartLead, commanded: Command, state: RobotState) -> None:
+    def engage(
+        self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
+    ) -> None:
         if not isinstance(lead, PoseLead | TwistLead):
-            raise _misfit(self._part, "an arm that is told hand poses", lead)
-        told = commanded.parts.get(self._part)
-        X_BE = told.X_BE if isinstance(told, PoseCommand) else state.hand(self._part)
-        if X_BE is None:
-            raise InvalidValueError(f"{self._part} cannot be led: its hand's pose is not known")
-        self._X_BE, self._hand = X_BE.copy(), _Hand(lead, X_BE, self._config)
+            raise _misfit(self._part, "an arm that is commanded by poses of its end effector", lead)
+        if self._translation is None or self._rotation is None:
+            raise InvalidValueError(
+                f"{self._part} cannot be led: its limits declare no hand_translation and hand_rotation"
+            )
+        between = lambda a, b: pose_error(pin.SE3(a), pin.SE3(b))  # noqa: E731
+        self._trail = Trail(self._axes, [self._at(each, state).homogeneous for each in before], between)
+        self._hand = _Hand(lead, self._at(commanded, state), self._config)
+        self._is_closing = isinstance(lead, PoseLead)
 
     def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
-        if not isinstance(lead, PoseLead | TwistLead) or self._hand is None:
-            raise _misfit(self._part, "an arm that is told hand poses", lead)
-        twist = self._hand.twist(lead, self._X_BE, dt_s) * dt_s
-        p_BE = self._X_BE.translation + twist[:3]
-        R_BE = pin.exp3(twist[3:]) @ self._X_BE.rotation
-        told = commanded.parts.get(self._part)
-        if isinstance(told, PoseCommand):
-            ahead = pose_error(told.X_BE, pin.SE3(R_BE, p_BE))
-            p_BE = told.p_BE + shortened(ahead[:3], HAND_AHEAD)
-            R_BE = pin.exp3(shortened(ahead[3:], HAND_TURNED)) @ told.X_BE.rotation
-        self._X_BE = pin.SE3(R_BE, p_BE)
-        return PoseCommand(p_BE=np.array(p_BE), quat_BE=quaternion_from_rotation(R_BE))
+        if not isinstance(lead, PoseLead | TwistLead) or self._hand is None or self._trail is None:
+            raise _misfit(self._part, "an arm that is commanded by poses of its end effector", lead)
+        X_BE = self._at(commanded, state)
+        axes = self._trail.at(X_BE.homogeneous, dt_s)
+        if self._is_closing:
+            self._is_closing = not axes.is_at_rest
+            self._hand = _Hand(lead, X_BE, self._config)
+        if self._is_closing:
+            step = axes.brake()
+        else:
+            self._hand.moves(axes.s, axes.b)
+            step = self._hand.step(lead, X_BE, self._limits, np.array, dt_s)
+            step = np.clip(step, *axes.span(np.zeros(6)))
+        R_BE = pin.exp3(step[3:]) @ X_BE.rotation
+        return PoseCommand(p_BE=X_BE.translation + step[:3], quat_BE=quaternion_from_rotation(R_BE))
+
+    @property
+    def _limits(self) -> MotionLimits:
+        """Of translation and rotation."""
+        both = self._translation, self._rotation
+        names = ("speed", "acceleration", "jerk")
+        return MotionLimits(
+            **{name: np.concatenate([getattr(each, name) for each in both]) for name in names}
+        )
+
+    def _axes(self, dt_s: float) -> Axes:
+        return Axes(self._limits, dt_s)
+
+    def _at(self, commanded: Command, state: RobotState) -> pin.SE3:
+        sent = commanded.parts.get(self._part)
+        X_BE = sent.X_BE if isinstance(sent, PoseCommand) else state.hand(self._part)
+        if X_BE is None:
+            raise InvalidValueError(f"{self._part} cannot be led: the pose of its end effector is not known")
+        return X_BE
 
 
 class GripperFollower:
-    """A gripper that is told its width."""
+    """A gripper that is commanded by its width."""
 
     def __init__(self, part: str, limits: GripperLimits) -> None:
-        self._part, self._low, self._range = part, limits.low, limits.high - limits.low
-        self._opening = 0.0
+        self._part, self._limits, self._range = part, limits, limits.high - limits.low
+        self._trail: Trail | None = None
         self._clutch: OpeningClutch | None = None
+        self._is_closing = False
 
-    def engage(self, lead: PartLead, commanded: Command, state: RobotState) -> None:
+    def engage(
+        self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
+    ) -> None:
         if not isinstance(lead, GripperLead):
             raise _misfit(self._part, "a gripper", lead)
-        told = commanded.parts.get(self._part)
-        width = told.width if isinstance(told, GripperCommand) else state.gripper(self._part).width
-        self._opening = (width - self._low) / self._range if self._range > 0.0 else 0.0
-        self._clutch = None if lead.opening is None else OpeningClutch(self._opening, lead.opening)
+        widths = [np.array([self._width(each, state)]) for each in before]
+        self._trail = Trail(self._axes, widths, _difference)
+        self._clutch, self._is_closing = None, True
 
     def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
-        if not isinstance(lead, GripperLead):
+        if not isinstance(lead, GripperLead) or self._trail is None:
             raise _misfit(self._part, "a gripper", lead)
+        width = self._width(commanded, state)
+        if self._limits.motion is None:
+            return GripperCommand(width=self._goal(lead, width, dt_s))
+        at = np.array([width])
+        axes = self._trail.at(at, dt_s)
+        if self._is_closing and lead.speed is None and not axes.is_at_rest:
+            return GripperCommand(width=width + float(axes.brake()[0]))
+        self._is_closing = False
+        if lead.speed is None:
+            steps = axes.toward(at, np.array([self._goal(lead, width, dt_s) - width]))
+        else:
+            steps = axes.steered(np.array([self._goal(lead, width, dt_s) - width]))
+        return GripperCommand(width=min(max(width + float(steps[0]), self._limits.low), self._limits.high))
+
+    def _goal(self, lead: GripperLead, width: float, dt_s: float) -> float:
+        low, high = self._limits.low, self._limits.high
         if lead.opening is None:
             self._clutch = None
             assert lead.speed is not None
-            if lead.speed != 0.0:  # one that is not led keeps what it was told, to the bit
-                self._opening = min(max(self._opening + lead.speed * dt_s, 0.0), 1.0)
-        else:
-            if self._clutch is None:
-                self._clutch = OpeningClutch(self._opening, lead.opening)
-            self._opening = self._clutch.target(lead.opening)
-        return GripperCommand(width=self._low + self._range * self._opening)
+            return min(max(width + lead.speed * self._range * dt_s, low), high) if lead.speed else width
+        if self._clutch is None:
+            opening = (width - low) / self._range if self._range > 0.0 else 0.0
+            self._clutch = OpeningClutch(opening, lead.opening)
+        return low + self._range * self._clutch.target(lead.opening)
+
+    def _width(self, commanded: Command, state: RobotState) -> float:
+        sent = commanded.parts.get(self._part)
+        return sent.width if isinstance(sent, GripperCommand) else state.gripper(self._part).width
+
+    def _axes(self, dt_s: float) -> Axes:
+        limits = self._limits
+        assert limits.motion is not None
+        return Axes(limits.motion, dt_s, low=np.array([limits.low]), high=np.array([limits.high]))
 
 
 class TwistFollower:
-    """A base that is told twists."""
+    """A base that is commanded by twists."""
 
     def __init__(self, part: str, limits: BaseLimits) -> None:
-        self._part, self._speed = part, limits.motion.speed
-        self._twist = np.zeros(3)
+        self._part, self._motion = part, limits.motion
+        self._trail: Trail | None = None
 
-    def engage(self, lead: PartLead, commanded: Command, state: RobotState) -> None:
+    def engage(
+        self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
+    ) -> None:
         if not isinstance(lead, BaseLead):
             raise _misfit(self._part, "a base", lead)
-        told = commanded.parts.get(self._part)
-        self._twist = np.array(told.V_WB_B) if isinstance(told, BaseTwistCommand) else np.zeros(3)
+        self._trail = Trail(self._axes, [self._twist(each) for each in before], None)
 
     def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
-        if not isinstance(lead, BaseLead):
+        if not isinstance(lead, BaseLead) or self._trail is None:
             raise _misfit(self._part, "a base", lead)
-        self._twist = _ramped(self._twist, np.clip(lead.V_WB_B, -self._speed, self._speed), dt_s)
-        return BaseTwistCommand(V_WB_B=self._twist)
+        axes = self._trail.at(self._twist(commanded), dt_s)
+        return BaseTwistCommand(V_WB_B=axes.steered(lead.V_WB_B * dt_s) / dt_s)
+
+    def _axes(self, dt_s: float) -> Axes:
+        return Axes(self._motion, dt_s)
+
+    def _twist(self, commanded: Command) -> Float[np.ndarray, "3"]:
+        sent = commanded.parts.get(self._part)
+        return sent.V_WB_B if isinstance(sent, BaseTwistCommand) else np.zeros(3)
 
 
 class BasePoseFollower:
-    """A base that is told poses: the twist is integrated, up to `BASE_AHEAD` of the measured pose."""
+    """A base that is commanded by poses: the twist is integrated, up to `BASE_AHEAD` of the measured pose."""
 
     def __init__(self, part: str, limits: BaseLimits) -> None:
-        self._part, self._speed = part, limits.motion.speed
-        self._twist, self._x_WB = np.zeros(3), np.zeros(3)
+        self._part, self._motion = part, limits.motion
+        self._trail: Trail | None = None
 
-    def engage(self, lead: PartLead, commanded: Command, state: RobotState) -> None:
+    def engage(
+        self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
+    ) -> None:
         if not isinstance(lead, BaseLead):
             raise _misfit(self._part, "a base", lead)
-        self._twist, self._x_WB = np.zeros(3), np.array(self._here(commanded, state))
+        self._at(commanded, state)
+        self._trail = Trail(self._axes, [self._at(each, state) for each in before], _base_steps)
 
     def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
-        if not isinstance(lead, BaseLead):
+        if not isinstance(lead, BaseLead) or self._trail is None:
             raise _misfit(self._part, "a base", lead)
-        self._twist = _ramped(self._twist, np.clip(lead.V_WB_B, -self._speed, self._speed), dt_s)
-        here, x_WB = self._here(commanded, state), self._x_WB
-        if np.abs(compose_planar(inverse_planar(here), x_WB)).max() > 2.0 * BASE_AHEAD.max():
-            x_WB = here  # odometry calls it something else now
-        x_WB = integrate_twist(x_WB, self._twist, dt_s)
-        measured = state.base(self._part).x_WB
-        if measured is not None and np.isfinite(measured).all() and np.abs(self._twist).max() > 0.0:
+        x_WB = self._at(commanded, state)
+        axes = self._trail.at(x_WB, dt_s)
+        asked, measured = lead.V_WB_B, state.base(self._part).x_WB
+        if measured is not None and np.isfinite(measured).all():
             ahead = compose_planar(inverse_planar(measured), x_WB)
-            x_WB = compose_planar(measured, np.clip(ahead, -BASE_AHEAD, BASE_AHEAD))
-        self._x_WB = x_WB
-        return BasePoseCommand(x_WB=x_WB)
+            asked = np.where(ahead * np.sign(asked) > BASE_AHEAD, 0.0, asked)
+        along, across, turn = axes.steered(asked * dt_s)
+        x, y, yaw = x_WB
+        c, s = np.cos(yaw), np.sin(yaw)
+        return BasePoseCommand(
+            x_WB=np.array([x + c * along - s * across, y + s * along + c * across, wrap_angle(yaw + turn)])
+        )
 
-    def _here(self, commanded: Command, state: RobotState) -> Float[np.ndarray, "3"]:
-        told = commanded.parts.get(self._part)
-        x_WB = told.x_WB if isinstance(told, BasePoseCommand) else state.base(self._part).x_WB
+    def _axes(self, dt_s: float) -> Axes:
+        return Axes(self._motion, dt_s)
+
+    def _at(self, commanded: Command, state: RobotState) -> Float[np.ndarray, "3"]:
+        sent = commanded.parts.get(self._part)
+        x_WB = sent.x_WB if isinstance(sent, BasePoseCommand) else state.base(self._part).x_WB
         if x_WB is None:
             raise InvalidValueError(f"{self._part} cannot be led: its pose is not measured")
         return x_WB
 
 
 class _Hand:
-    """A hand's target, by the clutch or by integrated velocity, and the twist towards it."""
+    """The step of an end effector in B, translation and rotation, towards the leader or as it asks."""
 
     def __init__(self, lead: PoseLead | TwistLead, X_BE: pin.SE3, config: TeleopConfig) -> None:
-        self._config, self._target, self._twist = config, X_BE.copy(), np.zeros(6)
+        self._config = config
+        self._s: np.ndarray = np.zeros(6)
+        self._b: np.ndarray = np.zeros(6)
         self._R_BL = pin.utils.rotate("z", config.yaw)
         self._clutch: HandClutch | None = None
+        self._held: list[pin.SE3 | None] = [None, None]
         if isinstance(lead, PoseLead):
             self._clutch = HandClutch(
                 X_BE=X_BE.copy(),
@@ -279,43 +397,81 @@ class _Hand:
                 rotation_scale=config.rotation_scale,
             )
 
-    def twist(self, lead: PoseLead | TwistLead, X_BE: pin.SE3, dt_s: float) -> Float[np.ndarray, "6"]:
-        """(linear, angular) expressed in B [m/s, rad/s]; X_BE: where the hand is wanted so far."""
+    def moves(self, s: Float[np.ndarray, "6"], b: Float[np.ndarray, "6"]) -> None:
+        """How it moved in the last tick, and how that changed, per tick."""
+        self._s, self._b = s, b
+
+    def went(self, s: Float[np.ndarray, "6"]) -> None:
+        """How it moves in this tick."""
+        self._s, self._b = s, s - self._s
+
+    def step(
+        self,
+        lead: PoseLead | TwistLead,
+        X_BE: pin.SE3,
+        limits: MotionLimits,
+        axes_of: Callable[[np.ndarray], np.ndarray],
+        dt_s: float,
+    ) -> Float[np.ndarray, "6"]:
+        """limits: of what moves it, joints or axes; axes_of: a twist -> how fast those move."""
+        fastest = (self._config.hand_speed_max, self._config.hand_rotation_max)
+        gaps = self._gaps(lead, X_BE)
+        along = np.zeros((2, 6))
+        for i, (gap, _) in enumerate(gaps):
+            along[i, 3 * i : 3 * i + 3] = _direction(gap, self._s[3 * i : 3 * i + 3])
+        loads = [np.abs(axes_of(twist)) + _LEAST_LOAD for twist in along]
+        going = [float(np.linalg.norm(self._s[3 * i : 3 * i + 3])) / dt_s / fastest[i] for i in (0, 1)]
+        least = _OTHER * max(*going, _LEAST_LOAD)
+        parts = [most * max(each, least) for most, each in zip(fastest, going, strict=True)]
+        load = parts[0] * loads[0] + parts[1] * loads[1]
+        acceleration = _CAPACITY * float((limits.acceleration / load).min())
+        jerk = _CAPACITY * float((limits.jerk / load).min())
+        out = np.empty(6)
+        for i, (gap, asked) in enumerate(gaps):
+            each = slice(3 * i, 3 * i + 3)
+            speed = min(asked, fastest[i], float((limits.speed / loads[i]).min()))
+            out[each] = vector_toward(
+                gap,
+                self._s[each],
+                self._b[each],
+                limits=(speed, parts[i] * acceleration, parts[i] * jerk),
+                share=self._config.share(dt_s),
+                dt_s=dt_s,
+            )
+        return out
+
+    def _gaps(self, lead: PoseLead | TwistLead, X_BE: pin.SE3) -> list[tuple[Float[np.ndarray, "3"], float]]:
+        """Of translation and rotation: from here to the goal, and the speed that is asked for."""
         config = self._config
         if isinstance(lead, PoseLead):
             if self._clutch is None:
-                raise InvalidValueError("a hand that was led by velocities has to be engaged anew for poses")
-            self._target, wanted = self._clutch.target(lead.X_LH), np.zeros(6)
-        else:
-            wanted = self._integrated(lead, X_BE, dt_s)
-        twist = wanted + _rate(config, dt_s) * pose_error(X_BE, self._target)
-        return np.concatenate(
-            [
-                shortened(twist[:3], config.hand_speed_max),
-                shortened(twist[3:], config.hand_rotation_max),
-            ]
-        )
-
-    def _integrated(self, lead: TwistLead, X_BE: pin.SE3, dt_s: float) -> Float[np.ndarray, "6"]:
-        config = self._config
+                raise InvalidValueError(
+                    "an end effector that was led by velocities has to be engaged anew for poses"
+                )
+            gap = np.clip(pose_error(X_BE, self._clutch.target(lead.X_LH)), -FAR, FAR)
+            if not np.isfinite(gap).all():
+                raise InvalidValueError(
+                    f"expected a leader's pose near its last, got {lead.X_LH.translation}"
+                )
+            return [(gap[:3], np.inf), (gap[3:], np.inf)]
         R = self._R_BL if lead.frame is Frame.BASE else X_BE.rotation
-        asked = np.concatenate(
-            [
-                shortened(config.translation_scale * (R @ lead.v), config.hand_speed_max),
-                shortened(config.rotation_scale * (R @ lead.w), config.hand_rotation_max),
-            ]
-        )
-        self._twist = _ramped(self._twist, asked, dt_s)
-        moved = pin.SE3(
-            pin.exp3(dt_s * self._twist[3:]) @ self._target.rotation,
-            self._target.translation + dt_s * self._twist[:3],
-        )
-        ahead = pose_error(X_BE, moved)
-        self._target = pin.SE3(
-            pin.exp3(shortened(ahead[3:], HAND_TURNED)) @ X_BE.rotation,
-            X_BE.translation + shortened(ahead[:3], HAND_AHEAD),
-        )
-        return self._twist
+        asked = (config.translation_scale * (R @ lead.v), config.rotation_scale * (R @ lead.w))
+        return [self._gap_at(i, each, X_BE) for i, each in enumerate(asked)]
+
+    def _gap_at(
+        self, i: int, asked: Float[np.ndarray, "3"], X_BE: pin.SE3
+    ) -> tuple[Float[np.ndarray, "3"], float]:
+        """Of translation (0) or rotation (1) that is led by a velocity; one that is not led holds."""
+        speed, each = float(np.linalg.norm(asked)), slice(3 * i, 3 * i + 3)
+        if speed > 0.0:
+            self._held[i] = None
+            return asked * (FAR / speed), speed
+        if self._held[i] is None and np.linalg.norm(self._s[each]) <= _STANDS:
+            self._held[i] = X_BE.copy()
+        held = self._held[i]
+        if held is None:
+            return np.zeros(3), np.inf
+        return shortened(pose_error(X_BE, held)[each], _HELD_WITHIN[i]), np.inf
 
 
 def no_kinematics(part: str) -> str:
@@ -327,18 +483,24 @@ def no_kinematics(part: str) -> str:
     )
 
 
-def _ramped(
-    before: Float[np.ndarray, " n"], asked: Float[np.ndarray, " n"], dt_s: float
-) -> Float[np.ndarray, " n"]:
-    """A velocity on its way to the one that is asked for; exactly there in the end."""
-    out = before + (asked - before) * min(dt_s / _RAMP_S, 1.0)
-    return np.where(np.abs(asked - out) < 1e-6, asked, out)
-
-
-def _rate(config: TeleopConfig, dt_s: float) -> float:
-    """What is missing is made up for at that rate, at most at once [1/s]."""
-    return min(config.follow_rate, 1.0 / dt_s)
-
-
 def _misfit(part: str, what: str, lead: PartLead) -> InvalidValueError:
     return InvalidValueError(f"{part} is {what}, which a {type(lead).__name__} does not lead")
+
+
+def _difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    return b - a
+
+
+def _base_steps(a: Float[np.ndarray, "3"], b: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """From one pose to the next along the axes of the first, as the limiter counts them."""
+    c, s = np.cos(a[2]), np.sin(a[2])
+    x, y = b[:2] - a[:2]
+    return np.array([c * x + s * y, c * y - s * x, wrap_angle(b[2] - a[2])])
+
+
+def _direction(gap: Float[np.ndarray, "3"], s: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """Of the gap; of the motion where there is none."""
+    for v in (gap, s):
+        if (length := float(np.linalg.norm(v))) > 0.0:
+            return v / length
+    return np.zeros(3)

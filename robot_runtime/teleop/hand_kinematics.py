@@ -1,4 +1,4 @@
-"""How joints have to turn for a hand to go: `hand_velocity`, and kinematics of robots that only know forward.
+"""How joints have to turn for a hand to go: `HandJacobian`, and kinematics of robots that only know forward.
 
 One bounded, damped least-squares step, as `core/plan/whole_body.py` takes them. An arm of fewer than six
 joints gives up orientation first: a radian counts as `ROTATION_WEIGHT` metres.
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.plan.limits import JointLimits
 from robot_runtime.core.plan.predict import HandPose, hand_pose_of
 from robot_runtime.core.plan.whole_body import ArmKinematics, WholeBody, bounded_velocity
 from robot_runtime.core.values.shapes import Float
@@ -22,8 +21,8 @@ _SINGULAR, _MAX_DAMPING = 0.06, 0.04
 """As `WholeBodyGains` has them."""
 _POSTURE_RATE, _POSTURE_SPEED = 0.5, 0.2
 """How an arm with a joint to spare comes back to the posture it was engaged in [1/s], [rad/s]."""
-_GOING = 0.05
-"""As long as its hand goes about so fast, m/s and rad/s together: an arm whose hand stands is to stand."""
+_GOING = 0.5
+"""Speed of its end effector from which it does so fully, m/s and rad/s together."""
 
 
 class ForwardKinematics:
@@ -72,30 +71,48 @@ def shortened(v: Float[np.ndarray, " n"], longest: float) -> Float[np.ndarray, "
     return v if norm <= longest else v * (longest / norm)
 
 
-def hand_velocity(
-    kinematics: ArmKinematics,
-    limits: JointLimits,
-    q: Float[np.ndarray, " N"],
-    twist: Float[np.ndarray, "6"],
-    *,
-    posture: Float[np.ndarray, " N"],
-    share: float,
-    dt_s: float,
-) -> Float[np.ndarray, " N"]:
-    """Joint velocities [rad/s] that give the hand its twist (m/s, rad/s in B), as near as the joints can.
+class HandJacobian:
+    """How joints that are at q turn for the hand to go: one damped least-squares step."""
 
-    posture: what joints to spare are drawn to [rad]. share: of the joints' speeds, the most that is used.
-    dt_s: for how long they hold: no joint passes its range.
-    """
-    J = kinematics.jacobian(q)
-    if q.size < 6:
-        weights = np.array([1.0, 1.0, 1.0, *([ROTATION_WEIGHT] * 3)])
-        J, twist = weights[:, None] * J, weights * twist
-    smallest = float(np.linalg.svd(J, compute_uv=False)[-1])
-    near = max(0.0, 1.0 - (smallest / _SINGULAR) ** 2) if q.size >= 6 else 0.1
-    going = min(float(np.linalg.norm(twist)) / _GOING, 1.0)
-    dq_0 = shortened(_POSTURE_RATE * (posture - q), _POSTURE_SPEED) * going if q.size > 6 else 0.0 * q
-    speed = share * limits.dq_max
-    lower = np.minimum(np.maximum(-speed, (limits.q_min - q) / dt_s), 0.0)
-    upper = np.maximum(np.minimum(speed, (limits.q_max - q) / dt_s), 0.0)
-    return bounded_velocity(J, twist, dq_0, lower, upper, near * _MAX_DAMPING**2)
+    def __init__(self, kinematics: ArmKinematics, q: Float[np.ndarray, " N"]) -> None:
+        J = self._J = kinematics.jacobian(q)
+        self._weights: np.ndarray = np.ones(6)
+        if q.size < 6:
+            self._weights = np.array([1.0, 1.0, 1.0, *([ROTATION_WEIGHT] * 3)])
+        self._weighted = self._weights[:, None] * J
+        smallest = float(np.linalg.svd(self._weighted, compute_uv=False)[-1])
+        near = max(0.0, 1.0 - (smallest / _SINGULAR) ** 2) if q.size >= 6 else 0.1
+        self._damping = near * _MAX_DAMPING**2
+        self._free = np.full(q.size, np.inf)
+
+    def twist(self, dq: Float[np.ndarray, " N"]) -> Float[np.ndarray, "6"]:
+        """Of the hand in B, as its joints turn."""
+        return np.asarray(self._J @ dq)
+
+    def joints(
+        self,
+        twist: Float[np.ndarray, "6"],
+        *,
+        free: Float[np.ndarray, " N"] | None = None,
+        lower: Float[np.ndarray, " N"] | None = None,
+        upper: Float[np.ndarray, " N"] | None = None,
+    ) -> Float[np.ndarray, " N"]:
+        """As near as they can within their bounds; free: what joints to spare do besides; None: nothing."""
+        return bounded_velocity(
+            self._weighted,
+            self._weights * twist,
+            np.zeros_like(self._free) if free is None else free,
+            -self._free if lower is None else lower,
+            self._free if upper is None else upper,
+            self._damping,
+        )
+
+
+def posture_velocity(
+    q: Float[np.ndarray, " N"], posture: Float[np.ndarray, " N"], speed: float
+) -> Float[np.ndarray, " N"]:
+    """Of an arm with a joint to spare, towards its posture [rad/s]; speed: of its hand, m/s and rad/s
+    together: an arm whose hand stands is to stand."""
+    if q.size <= 6:
+        return np.zeros(q.size)
+    return shortened(_POSTURE_RATE * (posture - q), _POSTURE_SPEED) * min(speed / _GOING, 1.0)

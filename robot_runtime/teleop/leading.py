@@ -9,6 +9,7 @@ A part that was let go by anything but the person herself follows again once she
 that brakes for a fault stays hers: it follows again, from where it stands, once nothing is wrong any more.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
@@ -77,6 +78,7 @@ class Leading:
         self._executor, self._watched, self._followers = executor, watched, dict(followers)
         self._config, self._dt_s, self._say, self._post = config, period_ns / NS_PER_S, say, post
         self._led: dict[str, type] = {}
+        self._before: deque[Command] = deque(maxlen=2)
         self._spent: set[str] = set()
         self._newest_ns: int | None = None
         self.fresh_ns: int | None = None
@@ -90,6 +92,11 @@ class Leading:
 
     def look(self, state: RobotState, now_ns: int) -> None:
         """Do what she does; after the state was measured, before the tick."""
+        commanded = self._executor.commanded
+        self._look(state, now_ns)
+        self._before.append(commanded)
+
+    def _look(self, state: RobotState, now_ns: int) -> None:
         lead, self.fresh_ns = self._newest(now_ns), None
         if forgotten := tuple(part for part in self._led if part not in self._executor.taken_over):
             self.let_go(now_ns, forgotten)
@@ -157,7 +164,7 @@ class Leading:
                 raise InvalidValueError(f"{part} cannot be led: the parts that can be are {known}")
             commanded = self._executor.commanded
             if self._led.get(part) is not type(wish):
-                follower.engage(wish, commanded, state)
+                follower.engage(wish, commanded, state, tuple(self._before))
                 if part not in self._led:
                     self._executor.take_over((part,), now_ns)
                     self._say(f"{self._watched.name} leads {part}")

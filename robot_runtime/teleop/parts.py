@@ -49,7 +49,8 @@ def followers_for(
         kinematics = kinematics_of(f.part, whole_body, hand_pose)
         match f, declared:
             case ((EndEffectorPose() | WorldEndEffectorPose()), _) if f.part not in bodies:
-                out[f.part] = PoseFollower(f.part, config)
+                joints = declared if isinstance(declared, JointLimits) else None
+                out[f.part] = PoseFollower(f.part, joints, config)
             case JointVelocity(is_integrated=False), JointLimits():
                 out[f.part] = JointFollower(
                     f.part, declared, config, kinematics=kinematics, sends_velocity=True

@@ -139,7 +139,7 @@ def test_a_base_is_driven_by_twists_and_poses_never_far_ahead_of_where_it_is():
     robot = LedRobot(base=BasePoseCommand(x_WB=np.array([1.0, 2.0, np.pi / 2])))
     drive = BaseLead(V_WB_B=np.array([0.2, 0.0, 0.0]))
     told = led(follower, robot, [drive] * 500, part="base")
-    np.testing.assert_allclose(told[-1].x_WB, [1.0, 2.0 + 0.2 * (1.0 - 0.08), np.pi / 2], atol=2e-3)
+    np.testing.assert_allclose(told[-1].x_WB, [1.0, 2.0 + 0.2 * (1.0 - 0.125), np.pi / 2], atol=2e-3)
     stuck = LedRobot(base=BasePoseCommand(x_WB=np.zeros(3)))
     follower.engage(drive, stuck.commanded, stuck.state(0))
     for k in range(600):

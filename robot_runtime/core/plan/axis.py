@@ -5,6 +5,7 @@ to a stand inside them. From there it may go on as it brakes: so it is never wit
 """
 
 import math
+from collections.abc import Callable
 
 from robot_runtime.core.plan.braking import Brake
 
@@ -20,7 +21,7 @@ _SNAP = 0.25
 _EASY = 0.8
 """Share of the acceleration that nearing the end of a range plans with, so that guarding it rarely brakes."""
 _HALVINGS = 12
-"""Of what is still open in `toward`."""
+"""Of what is still open in `toward` and `span`."""
 _LONG_RAMP = 64.0
 """Periods from no to all acceleration up to which a brake is followed along a speed curve one by one."""
 _LONG_BRAKE = 400
@@ -185,12 +186,13 @@ class Axis:
             ks.append(-slope / (2.0 * bend))
         return all(left + k * (slope + bend * k) >= 0.0 for k in ks)
 
-    def toward(self, at: float, gap: float) -> float:
-        """The longest step towards an aim from which it can be braked to a stand there; else the brake."""
+    def toward(self, at: float, gap: float, *, share: float = 1.0) -> float:
+        """The longest step towards an aim, at most that share of the way, from which it can be braked to a
+        stand there; else the brake."""
         sign = 1.0 if gap >= 0.0 else -1.0
         s, b, gap = sign * self.s, sign * self.b, abs(gap) + self.tolerance
         least = self.brake.next(s, b)
-        most = max(min(b + self.jerk, self.acceleration, gap - s), least)
+        most = max(min(b + self.jerk, self.acceleration, share * gap - s), least)
 
         def is_good(b: float) -> bool:
             step = s + b
@@ -198,13 +200,19 @@ class Axis:
                 return False
             return self.may_be(at + sign * step, sign * step, sign * b)
 
-        if is_good(most):
-            return sign * (s + most)
-        if is_good(least):
-            for _ in range(_HALVINGS):
-                middle = 0.5 * (least + most)
-                least, most = (middle, most) if is_good(middle) else (least, middle)
-        return sign * (s + least)
+        return sign * (s + _farthest(least, most, is_good))
+
+    def span(self, at: float) -> tuple[float, float]:
+        """The least and the most that it may step next; the brake lies between them."""
+        brake = self.brake.next(self.s, self.b)
+        ends = max(self.b - self.jerk, -self.acceleration), min(self.b + self.jerk, self.acceleration)
+
+        def is_good(b: float) -> bool:
+            step = self.s + b
+            return self.may_be(at, at + step, step, b)
+
+        low, high = (self.s + _farthest(brake, end, is_good) for end in ends)
+        return low, high
 
     def easy_speed(self, room: float) -> float:
         """Speed from which the axis still comes to a stand within its room with some ease [1/s]."""
@@ -234,3 +242,14 @@ class Axis:
 
 def _with_slack(limit: float, slack: float) -> float:
     return max(_MARGIN * limit - slack, 0.5 * limit)
+
+
+def _farthest(least: float, most: float, is_good: Callable[[float], bool]) -> float:
+    """As far from the least towards the most as is good; the least if nothing is."""
+    if is_good(most):
+        return most
+    if is_good(least):
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (least + most)
+            least, most = (middle, most) if is_good(middle) else (least, middle)
+    return least

@@ -1,0 +1,197 @@
+"""The next setpoint towards where a person leads: inside the limits, and never past the leader.
+
+    leader   ──╱‾‾‾‾‾‾‾    its newest pose is the goal, and the goal counts as standing still
+    part     ──_╱‾‾‾‾‾‾    the longest step from which the part can still brake to a stand at the goal
+
+A goal that moves on is approached anew from how the part moves, so a part behind a steady leader moves as
+steadily. It is never nearer than its own braking distance: that is what "never past" costs. Steps use the
+braking law of the limiter (`core/plan/axis.py`), so the limiter behind a follower holds nothing back.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from robot_runtime.core.plan.axis import Axis
+from robot_runtime.core.plan.limits import MotionLimits, SpeedCurve
+from robot_runtime.core.values.shapes import Float
+
+_WITHIN = 1.0 - 1e-6
+"""Share of the limits that is used, so that rounding does not reach those of the limiter."""
+_EASE = 0.75, 0.85, 0.95, 1.05, 1.2, 1.4
+"""Shares of the acceleration and jerk of an end effector. Nearing a goal plans with the first; where the
+joints lose some on the way, it brakes with the first that will do."""
+FAR = 1e3
+"""How far away the goal of a velocity is [m] or [rad]; none is farther."""
+
+Between = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Axes:
+    """n axes of a part: their limits, and how they moved from command to command."""
+
+    def __init__(
+        self,
+        limits: MotionLimits,
+        dt_s: float,
+        *,
+        low: Float[np.ndarray, " n"] | None = None,
+        high: Float[np.ndarray, " n"] | None = None,
+        curve: SpeedCurve | None = None,
+        share: float = 1.0,
+    ) -> None:
+        """share: of the speed that is used. The rest: as `AxisGate` has it."""
+        n = len(limits.speed)
+        self._axes = [
+            Axis(
+                float(_WITHIN * share * limits.speed[i]),
+                float(_WITHIN * limits.acceleration[i]),
+                float(_WITHIN * limits.jerk[i]),
+                period_s=dt_s,
+                low=-math.inf if low is None else float(low[i]),
+                high=math.inf if high is None else float(high[i]),
+            )
+            for i in range(n)
+        ]
+        if curve is not None:
+            numbers = zip(curve.low, curve.high, curve.gain, curve.offset, strict=True)
+            for axis, each in zip(self._axes, numbers, strict=True):
+                axis.follow_curve(*map(float, each))
+        self._longest = (limits.speed * dt_s * (1.0 + 1e-3)).tolist()
+        self.s: np.ndarray = np.zeros(n)
+        """How far each axis went in the last tick."""
+        self.b: np.ndarray = np.zeros(n)
+        """By how much that changed."""
+
+    def went(self, steps: Float[np.ndarray, " n"]) -> None:
+        """How far the axes were commanded to go in one tick.
+
+        A part that was set down elsewhere (a reset, odometry that jumped) goes on as it went.
+        """
+        numbers = steps.tolist()
+        if not all(abs(step) <= most for step, most in zip(numbers, self._longest, strict=True)):
+            numbers = self.s.tolist()
+        for axis, step in zip(self._axes, numbers, strict=True):
+            axis.go(step)
+        self.s, self.b = np.array(numbers), np.array([axis.b for axis in self._axes])
+
+    @property
+    def is_at_rest(self) -> bool:
+        return all(abs(axis.s) <= axis.snap and abs(axis.b) <= axis.snap for axis in self._axes)
+
+    def brake(self) -> Float[np.ndarray, " n"]:
+        """Steps that lose speed as fast as the limits allow."""
+        return np.array([axis.s + axis.brake.next(axis.s, axis.b) for axis in self._axes])
+
+    def toward(
+        self, at: Float[np.ndarray, " n"], gap: Float[np.ndarray, " n"], *, share: float = 1.0
+    ) -> Float[np.ndarray, " n"]:
+        """Steps over a gap, each axis by itself; share: of the gap, the most that a step is."""
+        return np.array(
+            [
+                _toward(axis, p, min(max(to_go, axis.end_low - p), axis.end_high - p), share)
+                for axis, p, to_go in zip(self._axes, at.tolist(), gap.tolist(), strict=True)
+            ]
+        )
+
+    def steered(self, steps: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Steps on the way to those, as fast as the limits allow and never beyond them."""
+        return np.array(
+            [
+                axis.s + axis.brake.next(axis.s - min(max(step, -axis.speed), axis.speed), axis.b)
+                for axis, step in zip(self._axes, steps.tolist(), strict=True)
+            ]
+        )
+
+    def span(self, at: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the most that each axis may step next."""
+        spans = [axis.span(p) for axis, p in zip(self._axes, at.tolist(), strict=True)]
+        return np.array([low for low, _ in spans]), np.array([high for _, high in spans])
+
+
+class Trail:
+    """The commands of a part, tick by tick, as steps of its axes."""
+
+    def __init__(
+        self, make: Callable[[float], Axes], before: list[np.ndarray], between: Between | None
+    ) -> None:
+        """
+        make: axes for a control period [s].
+        before: what was commanded in the ticks before, newest last.
+        between: (from one command, to the next) -> steps; None: the part is commanded by velocities.
+        """
+        self._make, self._path, self._between = make, before, between
+        self._axes: Axes | None = None
+
+    def at(self, command: np.ndarray, dt_s: float) -> Axes:
+        """The axes, as the newest command moves them; call it once a tick."""
+        if self._axes is None:
+            self._axes = self._make(dt_s)
+        path, self._path = [*self._path, command], [command]
+        if self._between is None:
+            path = path if len(path) > 2 else path[-1:]
+            for velocity in path:
+                self._axes.went(velocity * dt_s)
+        else:
+            for a, b in pairwise(path):
+                self._axes.went(self._between(a, b))
+        return self._axes
+
+
+def vector_toward(
+    gap: Float[np.ndarray, "3"],
+    s: Float[np.ndarray, "3"],
+    b: Float[np.ndarray, "3"],
+    *,
+    limits: tuple[float, float, float],
+    share: float,
+    dt_s: float,
+) -> Float[np.ndarray, "3"]:
+    """The step of a vector over a gap, along which it goes straight; what it has of other speed it loses.
+
+    s, b: its last step, and the change of that. limits: of its length: speed, acceleration, jerk; per second.
+    share: of the gap, the most that the step is.
+    """
+    speed, acceleration, jerk = limits
+    distance = float(np.linalg.norm(gap))
+    n = gap / distance if distance > 0.0 else _unit(s)
+    brake = Axis(speed, acceleration, jerk, period_s=dt_s).brake
+    out, sideways = np.zeros(3), 0.0
+    for side in _sides(n, s, b):
+        lost, by = float(s @ side), float(b @ side)
+        out += (lost + brake.next(lost, by)) * side
+        sideways = math.hypot(sideways, max(brake.peak(lost, by), brake.peak(-lost, -by)))
+    straight = math.sqrt(max(speed**2 - (sideways / dt_s) ** 2, 0.0))
+    along, change, most = float(s @ n), float(b @ n), math.inf
+    for ease in _EASE:
+        axis = Axis(straight, ease * acceleration, ease * jerk, period_s=dt_s)
+        axis.s, axis.b = along, change
+        if change >= -axis.brake.most and axis.brake.reach(along, change) <= distance:
+            break
+        most = min(along + axis.brake.next(along, change), most)
+    return out + min(_toward(axis, 0.0, distance, share), most) * n
+
+
+def _toward(axis: Axis, at: float, gap: float, share: float) -> float:
+    if abs(gap) <= axis.snap and axis.may_step(at, gap):
+        return gap
+    return axis.toward(at, gap, share=share)
+
+
+def _unit(v: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """Its direction; any, of a vector that has none."""
+    length = float(np.linalg.norm(v))
+    return v / length if length > 0.0 else np.array([1.0, 0.0, 0.0])
+
+
+def _sides(n: Float[np.ndarray, "3"], *vectors: Float[np.ndarray, "3"]) -> tuple[np.ndarray, ...]:
+    """Two directions across n, the first along what the first vector has across it; none has: none."""
+    for v in vectors:
+        across = v - (v @ n) * n
+        length = float(np.linalg.norm(across))
+        if length > 1e-9 * float(np.linalg.norm(v)):
+            e = _unit(across - (across @ n) * n)
+            return e, np.cross(n, e)
+    return ()
