@@ -107,7 +107,7 @@ class Isolated:
             raise DriverError(f"{self._child.what}: no state for a second")
         state = {name: np.array(values) for name, values in report.state.items()}
         kind = ArmState if report.num_joints else BaseState
-        return kind(t_ns=report.t_ns, **state)  # type: ignore[return-value]
+        return kind(t_ns=report.t_ns, **state)
 
     def write(self, command: Command) -> None:
         for kind, (of, field) in _COMMANDS.items():

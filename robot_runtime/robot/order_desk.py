@@ -22,6 +22,8 @@ MAX_A_TICK = 20
 """Orders that are done in one tick; the rest wait for the next."""
 MAX_WAITING = 200
 """Orders other than `Stop` that wait; more are refused."""
+_Posted = tuple[int, Order, str, int]
+"""Its number, the order, by whom, and when [ns]."""
 _OVERRULED = (Arm, Reset, TakeOver, HandBack)
 """What could set the robot in motion again is not done after a stop that was ordered later."""
 
@@ -43,8 +45,8 @@ class OrderDesk:
         """
         self._clock, self._record, self._log, self._do = clock, record, log, do
         self._numbers = count()
-        self._posted: deque[tuple[int, Order, str, int]] = deque()
-        self._stop: deque[tuple[int, Order, str, int]] = deque(maxlen=1)
+        self._posted: deque[_Posted] = deque()
+        self._stop: deque[_Posted] = deque(maxlen=1)
         self.listeners: list[Callable[[TakenOrder], None]] = []
         """Told of each order after it was done or refused, on the control thread."""
 
@@ -62,16 +64,18 @@ class OrderDesk:
         """Do what has been posted, a `Stop` first; what waits for the next tick is done then."""
         stop = self._stop.popleft() if self._stop else None
         if stop is not None:
-            self._take(*stop[1:], now_ns)
+            _, order, by, posted_ns = stop
+            self._take(order, by, posted_ns, now_ns)
         waiting = [self._posted.popleft() for _ in range(len(self._posted))]
-        left = []
-        for number, *each in waiting:
-            if stop is not None and number < stop[0] and isinstance(each[0], _OVERRULED):
-                self._take(*each, now_ns, refused="a stop was ordered after it")
+        left: list[_Posted] = []
+        for posted in waiting:
+            number, order, by, posted_ns = posted
+            if stop is not None and number < stop[0] and isinstance(order, _OVERRULED):
+                self._take(order, by, posted_ns, now_ns, refused="a stop was ordered after it")
             else:
-                left.append((number, *each))
-        for _, *each in left[:MAX_A_TICK]:
-            self._take(*each, now_ns)
+                left.append(posted)
+        for _, order, by, posted_ns in left[:MAX_A_TICK]:
+            self._take(order, by, posted_ns, now_ns)
         self._posted.extendleft(reversed(left[MAX_A_TICK:]))
 
     def do(self, order: Order, by: str, now_ns: int) -> TakenOrder:

@@ -209,7 +209,7 @@ class Axis:
 
         def is_good(b: float) -> bool:
             step = self.s + b
-            return self.may_be(at, at + step, step, b)
+            return self.may_be(at + step, step, b)
 
         low, high = (self.s + _farthest(brake, end, is_good) for end in ends)
         return low, high
