@@ -80,7 +80,7 @@ def _imprecise(fit: ChainFit) -> list[Reason]:
                 f"{np.rad2deg(fit.hand_rad):.2f} degrees.",
                 do="Let the arm stand when a picture is taken, fasten camera and board, and check the "
                 "square's size.",
-                is_fatal=fit.hand_m > WORST_HAND_M or np.rad2deg(fit.hand_rad) > WORST_HAND_DEG,
+                is_fatal=fit.hand_m > WORST_HAND_M or float(np.rad2deg(fit.hand_rad)) > WORST_HAND_DEG,
             )
         )
     if fit.corner_px > GOOD_PX:
