@@ -16,8 +16,8 @@ Check = Callable[[Any, dict[str, int]], bool]
 _INT64 = 2**63
 
 
-def checks_of(kind: type) -> dict[str, Check]:
-    """A check for each annotated field of a class, by name."""
+def checks_of(kind: Callable[..., Any]) -> dict[str, Check]:
+    """A check for each annotated field of a class, or parameter of a function, by name."""
     return {name: _check(hint) for name, hint in typing.get_type_hints(kind, include_extras=True).items()}
 
 

@@ -188,19 +188,19 @@ class Forms:
             return form
         if (name := form.get("")) is None:
             return {key: self.value_of(each) for key, each in form.items()}
-        built = _BUILT.get(name) or self._known.get(name) if isinstance(name, str) else None
-        if built is None:
+        known = _BUILT.get(name) or self._known.get(name) if isinstance(name, str) else None
+        if known is None:
             raise FormError(f"it holds a value of a kind that this version does not know: {name!r:.60}")
-        if isinstance(built, type) and issubclass(built, Enum):
-            return built[form["="]]
+        if isinstance(known, type) and issubclass(known, Enum):
+            return known[form["="]]
         fields = {key: self.value_of(each) for key, each in form.items() if key}
         if (checks := self._checks.get(name)) is None:
-            checks = self._checks[name] = checks_of(built)
+            checks = self._checks[name] = checks_of(known)
         sizes: dict[str, int] = {}
         for key, each in fields.items():
             if (check := checks.get(key)) is not None and not check(each, sizes):
                 raise FormError(f"the {key} of a {name} is no such thing: {each!r:.100}")
-        return built(**fields)
+        return known(**fields)
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, Ext})
