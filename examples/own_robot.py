@@ -41,7 +41,7 @@ class MyGripper:
 
 def robot():
     n, one = np.ones(7), np.ones(1)
-    hand = rr.MotionLimits(speed=one, acceleration=10 * one, jerk=1000 * one)
+    hand = rr.MotionLimits(speed=0.1 * one, acceleration=one, jerk=100 * one)
     limits = rr.Limits(q_min=-3 * n, q_max=3 * n, dq_max=2 * n, ddq_max=9 * n, dddq_max=999 * n, gripper=hand)
     return rr.Robot(arm=MyArm(), gripper=MyGripper(), limits=limits)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from robot_runtime.clock import Clock
-from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, Limits
+from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, Limits, NumbersLimits
 from robot_runtime.core.plan.limits_within import beyond
 from robot_runtime.core.robot import ArmState, BaseState, GripperState
 from robot_runtime.core.values.action import NS_PER_S
@@ -175,6 +175,11 @@ def _wrong_limits(robot: Robot) -> Iterator[str]:
                 has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
                 yield f"limits are for {has} joints, its {name} has {n}"
                 continue
+        if isinstance(limits, NumbersLimits) and not np.isfinite([limits.low, limits.high]).all():
+            yield (
+                f"limits of {name}: expected a finite range for its plain numbers, got {limits.low.tolist()} "
+                f"to {limits.high.tolist()}; declare NumbersLimits(low=..., high=...) of the hardware"
+            )
         hardware = getattr(part, "limits", None)
         if limits is not None and isinstance(hardware, JointLimits | GripperLimits | BaseLimits):
             for phrase in beyond(limits, hardware, whose=type(part).__name__):

@@ -19,7 +19,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import Picture, SentImages
 from robot_runtime.wire.fields import MAX_REASON, Count, Int64, Text
 
-VERSION = 15
+VERSION = 16
 """Both sides must speak the same one; there is no negotiation."""
 FULL_NS = 2 * NS_PER_S
 """Until a server that refused what may change is asked again."""

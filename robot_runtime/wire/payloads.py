@@ -62,15 +62,18 @@ class _Arm(Struct, frozen=True, gc=False, array_like=True, tag="arm", forbid_unk
     q: list[Number]
     dq: list[Number]
     pose: _Pose | None
+    t_ns: Int64 | None = None
 
 
 class _Gripper(Struct, frozen=True, gc=False, array_like=True, tag="gripper", forbid_unknown_fields=True):
     width: Number
+    t_ns: Int64 | None = None
 
 
 class _Base(Struct, frozen=True, gc=False, array_like=True, tag="base", forbid_unknown_fields=True):
     pose: tuple[Number, Number, Number] | None
     twist: tuple[Number, Number, Number] | None
+    t_ns: Int64 | None = None
 
 
 class _Observation(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -210,13 +213,13 @@ def _form_of_observation(seen: Observation, arrays: ArrayWriter) -> _Observation
 
 def _form_of_part(part: PartState) -> _Arm | _Gripper | _Base:
     match part:
-        case ArmState(q=q, dq=dq, X_BE=X_BE):
-            return _Arm(q.tolist(), dq.tolist(), None if X_BE is None else pose_to_numbers(X_BE))
-        case GripperState(width=width):
-            return _Gripper(width)
-        case BaseState(x_WB=x_WB, V_WB_B=twist):
+        case ArmState(q=q, dq=dq, X_BE=X_BE, t_ns=t_ns):
+            return _Arm(q.tolist(), dq.tolist(), None if X_BE is None else pose_to_numbers(X_BE), t_ns)
+        case GripperState(width=width, t_ns=t_ns):
+            return _Gripper(width, t_ns)
+        case BaseState(x_WB=x_WB, V_WB_B=twist, t_ns=t_ns):
             pose, turn = (None if v is None else tuple(v.tolist()) for v in (x_WB, twist))
-            return _Base(pose, turn)
+            return _Base(pose, turn, t_ns)
 
 
 def _request(form: _Request, arrays: ArrayReader) -> ChunkRequest:
@@ -266,8 +269,10 @@ def _sampler(form: Struct) -> SamplerPart:
 
 
 def _observation(form: _Observation, task: str) -> Observation:
+    stamps = [part.t_ns for part in form.parts.values() if part.t_ns is not None]
     state = RobotState(
         t_ns=form.t_obs_ns,
+        t_newest_ns=max(stamps, default=None),
         parts={name: _part(part) for name, part in form.parts.items()},
         measured={name: _vector(values) for name, values in form.measured.items()},
     )
@@ -276,19 +281,18 @@ def _observation(form: _Observation, task: str) -> Observation:
 
 def _part(form: _Arm | _Gripper | _Base) -> PartState:
     match form:
-        case _Arm(q=q, dq=dq, pose=pose):
+        case _Arm(q=q, dq=dq, pose=pose, t_ns=t_ns):
             if (n := len(q)) != len(dq):
                 raise ProtocolError(f"q and dq must be of one length, got {n} and {len(dq)}")
             _check_quaternion(pose)
             numbers = _vector([*q, *dq])  # one array for two: making one costs more than filling it
             X_BE = None if pose is None else pose_from_numbers(pose)
-            return ArmState(q=numbers[:n], dq=numbers[n:], X_BE=X_BE)
-        case _Gripper(width=width):
-            return GripperState(width=width)
-        case _Base(pose=pose, twist=twist):
-            return BaseState(
-                x_WB=None if pose is None else _vector(pose), V_WB_B=None if twist is None else _vector(twist)
-            )
+            return ArmState(q=numbers[:n], dq=numbers[n:], X_BE=X_BE, t_ns=t_ns)
+        case _Gripper(width=width, t_ns=t_ns):
+            return GripperState(width=width, t_ns=t_ns)
+        case _Base(pose=pose, twist=twist, t_ns=t_ns):
+            x_WB, V_WB_B = (None if each is None else _vector(each) for each in (pose, twist))
+            return BaseState(x_WB=x_WB, V_WB_B=V_WB_B, t_ns=t_ns)
 
 
 def _check_quaternion(pose: Sequence[float] | None) -> None:

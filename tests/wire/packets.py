@@ -6,6 +6,7 @@ import numpy as np
 import pinocchio as pin
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from msgspec.structs import replace
 from session_pair import make_schema, make_welcome
 
 from robot_runtime.core.method.capabilities import Capabilities
@@ -60,6 +61,10 @@ def observations(draw) -> Observation:
         x_WB=draw(st.none() | vectors(3)),
         V_WB_B=draw(st.none() | vectors(3)),
     )
+    stamps = {name: draw(st.none() | IDS) for name in state.parts}
+    parts = {name: replace(part, t_ns=stamps[name]) for name, part in state.parts.items()}
+    newest_ns = max((stamp for stamp in stamps.values() if stamp is not None), default=None)
+    state = RobotState(t_ns=state.t_ns, parts=parts, t_newest_ns=newest_ns)
     sizes = draw(st.dictionaries(TEXT, st.sampled_from([(0, 4), (3, 5), (64, 48)]), max_size=3))
     images = {
         name: Image(t_ns=draw(IDS), pixels=np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8))

@@ -80,6 +80,8 @@ class GripperState(Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         if type(self.width) is not float:
             force_setattr(self, "width", _width(self.width))
+        if type(self.t_ns) not in (int, NoneType):
+            force_setattr(self, "t_ns", _whole_ns(self.t_ns))
 
 
 class BaseState(Struct, frozen=True, kw_only=True, eq=False):
