@@ -33,7 +33,7 @@ def threads() -> Iterator[None]:
 
 @contextmanager
 def signal_handler() -> Iterator[None]:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, lambda number, frame: None)
     yield
     signal.signal(signal.SIGHUP, before)
 

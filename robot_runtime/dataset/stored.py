@@ -78,10 +78,8 @@ def refuse_no_dataset(root: Path) -> None:
         raise InvalidValueError(f"{root} is no LeRobot dataset: it has no {INFO}{what}")
     try:
         version = json.loads((root / INFO).read_text())["codebase_version"]
-    except KeyError:
-        version = ""
-    except (OSError, ValueError, TypeError, RecursionError):
-        return  # whoever reads it says what is damaged
+    except (OSError, KeyError, ValueError, TypeError, RecursionError):
+        return  # without a version, or damaged: the reader checks what it needs
     if version != VERSION:
         raise InvalidValueError(f"{root} is a LeRobot dataset of {_other_version(root, str(version))}")
 

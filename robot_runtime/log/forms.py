@@ -43,7 +43,7 @@ from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values import action, command, state
-from robot_runtime.core.values.fields import ActionField, Reference
+from robot_runtime.core.values.fields import ActionField, Reference, Rotation
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.log.field_types import Check, checks_of
@@ -102,7 +102,7 @@ def _classes() -> list[type]:
         *_members(limits.PartLimits, journal.Entry, entries.LogEntry, orders.Order),
     ]
     enums: list[type] = [Mode, Cause, Phase, PartOutcome, Reference, action.RowTiming, orders.Outcome]
-    enums += [Authority, HandoverPhase]
+    enums += [Authority, HandoverPhase, Rotation]
     enums += [sampler_parts.SoftMask, sampler_parts.Consensus]
     others = [
         ArmingRules, Method, Splice, Clip, Shortfall, CorrectionHead, Source, Seam, WholeBodyGains,

@@ -54,7 +54,7 @@ def test_latency_is_simulated_time_and_not_what_the_wall_clock_says(server):
 
 def test_an_env_of_another_shape_is_refused_at_the_door(server):
     schema = point_info().schema
-    other = replace(schema, environment_state_dim=9)
+    other = replace(schema, environment_state_dim=9, environment_state_names=())
     with pytest.raises(SchemaMismatchError, match="environment state"):
         RemotePolicy(server.address, schema=other)
 

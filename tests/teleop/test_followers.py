@@ -10,7 +10,13 @@ from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.plan.limits import GripperLimits, Limits
 from robot_runtime.core.teleop import BaseLead, Frame, GripperLead, JointLead, PoseLead, TwistLead
 from robot_runtime.core.values.action import ActionSpec, BasePose, BaseTwist, GripperWidth, JointPosition
-from robot_runtime.core.values.command import BasePoseCommand, GripperCommand, JointCommand
+from robot_runtime.core.values.command import (
+    BasePoseCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    JointVelocityCommand,
+)
 from robot_runtime.core.values.fields import EndEffectorPose, JointVelocity
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.teleop.config import TeleopConfig
@@ -182,10 +188,10 @@ def test_an_arm_that_is_told_velocities_is_led_by_them():
     spec = ActionSpec(fields=(JointVelocity(7),), horizon=2, dt_ns=1)
     follower = followers_for(spec, FR3_LIMITS, TeleopConfig(), hand_pose=KINEMATICS.forward)["arm"]
     robot = LedRobot(arm=JointCommand(q=np.array(Q_HOME)))
-    lead = TwistLead(v=np.array([0.1, 0.0, 0.0]))
-    follower.engage(lead, robot.commanded, robot.state(0))
+    lead, told = TwistLead(v=np.array([0.1, 0.0, 0.0])), JointVelocityCommand(dq=np.zeros(7))
+    follower.engage(lead, Command({"arm": told}), robot.state(0))
     for k in range(300):
-        told = follower.follow(lead, robot.commanded, robot.state(k), DT_S)
+        told = follower.follow(lead, Command({"arm": told}), robot.state(k), DT_S)
         q = robot.state(k).arm("arm").q
         robot.lead({"arm": JointCommand(q=q + DT_S * told.dq)}, k)
     velocity = KINEMATICS.jacobian(q) @ told.dq

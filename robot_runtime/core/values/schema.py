@@ -300,7 +300,7 @@ class Schema:
             environment_state_dim=whole(data["environment_state_dim"], "environment_state_dim"),
             environment_state_names=tuple(map(_text, data.get("environment_state_names", ()))),
             cameras={
-                _text(name): (whole(h, "height"), whole(w, "width"))
+                _text(name, "a camera's name"): (whole(h, "height"), whole(w, "width"))
                 for name, (h, w) in _object(data["cameras"], "cameras").items()
             },
         )
@@ -367,7 +367,7 @@ def _flag(value: object, name: str) -> bool:
     return value
 
 
-def _text(value: object) -> str:
+def _text(value: object, what: str = "a name") -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 256 or not value.isprintable():
-        raise ValueError(f"a name is 1 to 256 printable characters, got {value!r:.100}")
+        raise ValueError(f"{what} is 1 to 256 printable characters, got {value!r:.100}")
     return value
