@@ -38,14 +38,16 @@ def logged_to(path: Path) -> Iterator[WarningSummary]:
     logger, log = logging.getLogger("robot_runtime"), WarningSummary()
     file = logging.FileHandler(path, mode="w")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handlers, was = (file, log), logger.propagate
+    handlers, was = (file, log), (logger.propagate, logger.level)
     for handler in handlers:
         logger.addHandler(handler)
     logger.propagate = False
+    logger.setLevel(logging.INFO)
     try:
         yield log
     finally:
-        logger.propagate = was
+        logger.propagate = was[0]
+        logger.setLevel(was[1])
         for handler in handlers:
             logger.removeHandler(handler)
         file.close()

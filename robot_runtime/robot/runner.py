@@ -277,7 +277,7 @@ class Runner:
         if self._end_ns is None and self._config.duration_s is not None and self.executor.is_armed:
             self._end_ns = now_ns + round(self._config.duration_s * NS_PER_S)
         is_time = self._end_ns is not None and now_ns >= self._end_ns
-        if is_time or self._is_over() or self._should_stop():
+        if is_time or self._is_over() or (not self._is_ending and self._should_stop()):
             self.stop()
         self.orders.take(now_ns)
         if not self._is_ending:

@@ -67,7 +67,10 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
         (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to make"),
         (["eval", "--method", "a2c2", "--episodes", "1", "--workers", "1"], "--recipe residual --init"),
         (["eval", "--policy", "expert", "--method", "a2c2", "--episodes", "1"], "no checkpoint has been"),
-        (["eval", "--method", "vlash", "--episodes", "1", "--workers", "1"], "recipe offset"),
+        (
+            ["eval", "--task", "strike", "--method", "vlash", "--episodes", "1", "--workers", "1"],
+            "recipe offset",
+        ),
     ],
 )
 def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, capsys):
@@ -78,7 +81,7 @@ def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, cap
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["eval", "--method", "vlash"], "not trained on states rolled forward"),
+        (["eval", "--task", "strike", "--method", "vlash"], "not trained on states rolled forward"),
         (["eval", "--task", "strike", "--policy", "track"], "does not know the task 'hit the ball"),
         (["eval", "--task", "fetch", "--policy", "track"], "policy 'track' cannot do 'fetch': "),
         (["eval", "--method", "naive", "--execution-horizon", "200"], "must lie in 1..32"),
