@@ -38,6 +38,9 @@ class _Order(Struct, frozen=True, tag_field="order"):
 class Stop(_Order, frozen=True, tag=True):
     """Brake to rest within the limits, and stand until `Reset`."""
 
+    press: str = ""
+    """Which press of a page's button this is: a page sends it until it is confirmed, and it is done once."""
+
 
 class Arm(_Order, frozen=True, tag=True):
     """Let rows run; refused while something is missing."""

@@ -79,7 +79,7 @@ class LiveSource(AbstractContextManager["LiveSource"]):
     def order(self, order: Order) -> None:
         try:
             if isinstance(order, Stop):
-                self._stops.send(self._token, flags=zmq.NOBLOCK)
+                self._stops.send(b" ".join((self._token, order.press.encode()[:64])), flags=zmq.NOBLOCK)
             elif self._rate.take(time.monotonic_ns()):
                 self._orders.send_multipart((self._token, msgspec.json.encode(order)), flags=zmq.NOBLOCK)
             else:

@@ -53,7 +53,7 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
             socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
             socket.bind(at)
         self._token, self._post, self._by, self._look = token.encode(), post, by, look
-        self._refused, self._told_s = refused, 0.0
+        self._refused, self._told_s, self._pressed = refused, 0.0, b""
         self._decoder = msgspec.json.Decoder(Order)
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="page's orders", daemon=True)
@@ -75,13 +75,19 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
         looked_s = 0.0
         while not self._is_over:
             come = dict(poller.poll(_LOOK_MS))
-            if self._stops in come and secrets.compare_digest(self._stops.recv(), self._token):
-                self._try(Stop())
+            if self._stops in come:
+                self._hear_stop(*self._stops.recv().rpartition(b" ")[::2])
             elif self._socket in come:
                 self._hear(self._socket.recv_multipart())
             if (now_s := time.monotonic()) >= looked_s + _LOOK_MS / 1e3:
                 looked_s = now_s
                 self._look()
+
+    def _hear_stop(self, token: bytes, press: bytes) -> None:
+        """A stop; one that was sent again after it was posted does not stop a robot that was reset since."""
+        if secrets.compare_digest(token, self._token) and (not press or press != self._pressed):
+            self._pressed = press
+            self._try(Stop())
 
     def _hear(self, message: list[bytes]) -> None:
         """One order; what is none, or comes without the token, is left."""

@@ -10,7 +10,7 @@ from websockets.sync.client import connect
 
 from robot_runtime.core.orders import Stop
 from robot_runtime.page.live import LiveSource
-from robot_runtime.page.order_door import OrderDoor
+from robot_runtime.page.order_door import OrderDoor, stop_address
 from robot_runtime.page.scene import Scene
 from robot_runtime.page.web import PageServer
 
@@ -47,3 +47,24 @@ def test_no_stop_is_lost_or_late_though_another_browser_sends_thousands_of_order
                 sender.join()
     context.destroy(linger=0)
     assert sorted(taken_s)[len(taken_s) // 2] < SOON_S, taken_s  # a busy machine is late at times
+
+
+def test_a_stop_that_is_sent_again_stops_once_and_the_next_press_stops_again(tmp_path):
+    posted: list[object] = []
+    orders, context = f"ipc://{tmp_path}/o", zmq.Context()
+    with OrderDoor(context, orders, "a token", lambda order, by: posted.append(order)):
+        stops = context.socket(zmq.PUSH)
+        stops.connect(stop_address(orders))
+        for press, num_posted in ((b"1", 1), (b"1", 1), (b"2", 2), (b"", 3), (b"", 4)):
+            stops.send(b"a token " + press)
+            until_s = time.monotonic() + 10.0
+            while len(posted) < num_posted:
+                assert time.monotonic() < until_s
+                time.sleep(0.001)
+            time.sleep(0.05)
+            assert posted == [Stop()] * num_posted
+        stops.send(b"another token 3")
+        time.sleep(0.05)
+        assert len(posted) == 4
+        stops.close(linger=0)
+    context.destroy(linger=0)

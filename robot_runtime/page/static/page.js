@@ -182,7 +182,8 @@ let stopping = null;
 function stop() {
   clearInterval(stopping && stopping.timer);
   pressed = null;
-  stopping = { at: performance.now(), n: shown ? shown.num_stops : 0, timer: setInterval(stopAgain, 100) };
+  const press = `${Date.now()}-${Math.random()}`;
+  stopping = { at: performance.now(), press, n: shown ? shown.num_stops : 0, timer: setInterval(stopAgain, 100) };
   setText(at("answer"), "Stop …");
   at("answer").className = "";
   stopAgain();
@@ -196,7 +197,7 @@ function stopAgain() {
     if (shown.is_over) setText(at("answer"), "the run is over");
     return showAnswer(shown.orders);
   }
-  if (isOpen) say({ order: "Stop" });
+  if (isOpen) say({ order: "Stop", press: stopping.press });
   if (isOpen && performance.now() - stopping.at < 400) return;
   setText(at("answer"), "STOP IS NOT CONFIRMED: use the robot's emergency stop");
   at("answer").className = "refused";
