@@ -21,6 +21,10 @@ CLOCK = MonotonicClock()
 pytestmark = [pytest.mark.usefixtures("patient_time"), pytest.mark.real_time]
 
 
+HZ = 100.0
+"""Of control loops whose annotations are checked at each call: led end effectors take some ms a tick then."""
+
+
 class Script:
     """A person: leads by what a function of the time since she began says; None, she has let go."""
 
@@ -63,19 +67,19 @@ def ran(session):
 def test_without_a_policy_a_person_drives_and_her_latency_is_measured():
     script, mine = Script(ahead, orders=[BeginEpisode()]), robot()
     before = Kinematics().forward(mine.arm.q).translation
-    session = rr.Session(mine, policy=None, teleop=script, duration_s=0.7)
+    session = rr.Session(mine, policy=None, teleop=script, duration_s=0.7, control_hz=HZ)
     ticks = ran(session)
     moved = Kinematics().forward(mine.arm.q).translation - before
     assert moved[0] > 0.03
     assert np.abs(moved[1:]).max() < 0.005
     assert session.record.fault == ""
-    assert ticks[100][0].authority["arm"] is Authority.HUMAN
+    assert ticks[20][0].authority["arm"] is Authority.HUMAN
     figures = session.record.summary()
     assert 0.0 < figures["lead_latency_p50_s"] < 0.1
     assert figures["led_share"] > 0.5
     assert script.num_closed >= 1
     jumps = np.abs(np.diff([tick.command.parts["arm"].q for tick, _ in ticks], axis=0)).max(axis=0)
-    assert (jumps <= FR3_LIMITS.dq_max * 0.0021).all()
+    assert (jumps <= FR3_LIMITS.dq_max * 1.05 / HZ).all()
 
 
 def test_a_person_takes_a_moving_arm_from_a_policy_and_gives_it_back():
@@ -110,37 +114,39 @@ def test_a_teleoperator_that_is_pulled_out_stops_nothing_but_what_it_led():
 
 def test_a_robot_that_has_to_be_armed_is_armed_by_her_button_and_waits_for_no_policy():
     script = Script(ahead)
-    session = rr.Session(robot(), policy=None, teleop=script, arming=ArmingRules(), duration_s=0.4)
+    session = rr.Session(
+        robot(), policy=None, teleop=script, arming=ArmingRules(), duration_s=0.4, control_hz=HZ
+    )
     with session:
         for k, _ in enumerate(session):
-            if k == 50:
+            if k == 10:
                 assert not session.is_armed
                 script.orders.append(Arm())
                 script.wish = lambda _: None
-            if k == 100:
+            if k == 20:
                 assert session.is_armed
                 script.wish = ahead
-    assert session.record.num_led > 50
+    assert session.record.num_led > 10
 
 
 def test_parts_that_somebody_else_hands_back_are_hers_again_when_she_engages_anew():
     script = Script(ahead)
-    session = rr.Session(robot(), policy=None, teleop=script, duration_s=0.6)
+    session = rr.Session(robot(), policy=None, teleop=script, duration_s=0.6, control_hz=HZ)
     with session:
         for k, _ in enumerate(session):
-            if k == 100:
+            if k == 20:
                 assert session.runner.teleop.led == ("arm",)
                 session.post(HandBack(), "page")
-            if k == 150:
+            if k == 30:
                 assert session.runner.teleop.led == ()
 
 
 def test_an_episode_is_marked_by_her_buttons():
     script = Script(ahead, orders=[BeginEpisode()])
-    session = rr.Session(robot(), policy=None, teleop=script, duration_s=0.4)
+    session = rr.Session(robot(), policy=None, teleop=script, duration_s=0.4, control_hz=HZ)
     with session:
         for k, _ in enumerate(session):
-            if k == 100:
+            if k == 20:
                 script.orders.append(EndEpisode(Outcome.SUCCESS))
     (mark,) = session.record.episodes
     assert mark.outcome is Outcome.SUCCESS
@@ -149,13 +155,13 @@ def test_an_episode_is_marked_by_her_buttons():
 def test_a_teleoperator_that_can_show_it_is_told_how_the_run_goes():
     script, said = Script(ahead, orders=[BeginEpisode()]), []
     script.buttons = ("press green", "press blue")
-    session = rr.Session(robot(), policy=None, teleop=script, duration_s=1.2, say=said.append)
+    session = rr.Session(robot(), policy=None, teleop=script, duration_s=1.2, control_hz=HZ, say=said.append)
     with session:
         for k, _ in enumerate(session):
-            if k == 200:
+            if k == 40:
                 script.orders += [Arm(), EndEpisode(Outcome.SUCCESS), Stop()]
                 script.wish = lambda _: None
-            if k == 450:
+            if k == 90:
                 script.orders.append(Reset())
     led = [run for run in script.runs if run.led]
     assert led[-1].episode == "recording 0 s"
