@@ -10,6 +10,7 @@ A follower makes one command a tick, on a trajectory that goes on from what was 
 the limits (`setpoints`): what the limits hold back is not caught up.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -100,6 +101,10 @@ class JointFollower:
         """kinematics: of its end effector; None: it can only be led by a leader arm."""
         self._part, self._limits, self._config = part, limits, config
         self._kinematics, self._sends_velocity = kinematics, sends_velocity
+        joints = limits.joints
+        self._led = MotionLimits(
+            speed=config.joint_share * joints.speed, acceleration=joints.acceleration, jerk=joints.jerk
+        )
         self._posture = np.zeros(0)
         self._sent: Float[np.ndarray, " N"] | None = None
         self._is_closing = False
@@ -177,11 +182,7 @@ class JointFollower:
         J = HandJacobian(self._kinematics, q)
         if self._sent is None or np.abs(axes.s - self._sent).max() > _SAME:
             self._hand.moves(J.twist(axes.s), J.twist(axes.b))
-        limits = self._limits.joints
-        limits = MotionLimits(
-            speed=config.joint_share * limits.speed, acceleration=limits.acceleration, jerk=limits.jerk
-        )
-        twist = self._hand.step(lead, self._kinematics.forward(q), limits, J.joints, dt_s) / dt_s
+        twist = self._hand.step(lead, self._kinematics.forward(q), self._led, J.joints, dt_s) / dt_s
         free = posture_velocity(q, self._posture, float(np.linalg.norm(twist)))
         lower, upper = axes.span(q)
         dq = J.joints(twist, free=free, lower=lower / dt_s, upper=upper / dt_s)
@@ -195,8 +196,7 @@ class PoseFollower:
 
     def __init__(self, part: str, limits: JointLimits | None, config: TeleopConfig) -> None:
         self._part, self._config = part, config
-        self._translation = None if limits is None else limits.hand_translation
-        self._rotation = None if limits is None else limits.hand_rotation
+        self._limits = None if limits is None else _of_pose(limits)
         self._trail: Trail | None = None
         self._hand: _Hand | None = None
         self._is_closing = False
@@ -206,7 +206,7 @@ class PoseFollower:
     ) -> None:
         if not isinstance(lead, PoseLead | TwistLead):
             raise _misfit(self._part, "an arm that is commanded by poses of its end effector", lead)
-        if self._translation is None or self._rotation is None:
+        if self._limits is None:
             raise InvalidValueError(
                 f"{self._part} cannot be led: its limits declare no hand_translation and hand_rotation"
             )
@@ -226,22 +226,15 @@ class PoseFollower:
         if self._is_closing:
             step = axes.brake()
         else:
+            assert self._limits is not None
             self._hand.moves(axes.s, axes.b)
             step = self._hand.step(lead, X_BE, self._limits, np.array, dt_s)
             step = np.clip(step, *axes.span(np.zeros(6)))
         R_BE = pin.exp3(step[3:]) @ X_BE.rotation
         return PoseCommand(p_BE=X_BE.translation + step[:3], quat_BE=quaternion_from_rotation(R_BE))
 
-    @property
-    def _limits(self) -> MotionLimits:
-        """Of translation and rotation."""
-        both = self._translation, self._rotation
-        names = ("speed", "acceleration", "jerk")
-        return MotionLimits(
-            **{name: np.concatenate([getattr(each, name) for each in both]) for name in names}
-        )
-
     def _axes(self, dt_s: float) -> Axes:
+        assert self._limits is not None
         return Axes(self._limits, dt_s)
 
     def _at(self, commanded: Command, state: RobotState) -> pin.SE3:
@@ -420,7 +413,7 @@ class _Hand:
         for i, (gap, _) in enumerate(gaps):
             along[i, 3 * i : 3 * i + 3] = _direction(gap, self._s[3 * i : 3 * i + 3])
         loads = [np.abs(axes_of(twist)) + _LEAST_LOAD for twist in along]
-        going = [float(np.linalg.norm(self._s[3 * i : 3 * i + 3])) / dt_s / fastest[i] for i in (0, 1)]
+        going = [math.hypot(*self._s[3 * i : 3 * i + 3].tolist()) / dt_s / fastest[i] for i in (0, 1)]
         least = _OTHER * max(*going, _LEAST_LOAD)
         parts = [most * max(each, least) for most, each in zip(fastest, going, strict=True)]
         load = parts[0] * loads[0] + parts[1] * loads[1]
@@ -487,6 +480,15 @@ def _misfit(part: str, what: str, lead: PartLead) -> InvalidValueError:
     return InvalidValueError(f"{part} is {what}, which a {type(lead).__name__} does not lead")
 
 
+def _of_pose(limits: JointLimits) -> MotionLimits | None:
+    """Of translation and rotation together; None: one of them is not declared."""
+    both = limits.hand_translation, limits.hand_rotation
+    if both[0] is None or both[1] is None:
+        return None
+    names = ("speed", "acceleration", "jerk")
+    return MotionLimits(**{name: np.concatenate([getattr(each, name) for each in both]) for name in names})
+
+
 def _difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return b - a
 
@@ -501,6 +503,6 @@ def _base_steps(a: Float[np.ndarray, "3"], b: Float[np.ndarray, "3"]) -> Float[n
 def _direction(gap: Float[np.ndarray, "3"], s: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
     """Of the gap; of the motion where there is none."""
     for v in (gap, s):
-        if (length := float(np.linalg.norm(v))) > 0.0:
+        if (length := math.hypot(*v.tolist())) > 0.0:
             return v / length
     return np.zeros(3)

@@ -55,7 +55,12 @@ def kinematics_of(
     if part in bodies:
         return bodies[part].kinematics
     forward = hand_pose_of(hand_pose, part)
-    return None if forward is None else ForwardKinematics(forward)
+    if forward is None:
+        return None
+    owner = getattr(forward, "__self__", None)
+    if callable(getattr(owner, "jacobian", None)) and forward == getattr(owner, "forward", None):
+        return owner  # the method of one that knows its Jacobian, too
+    return ForwardKinematics(forward)
 
 
 def pose_error(X_BE: pin.SE3, target: pin.SE3) -> Float[np.ndarray, "6"]:

@@ -155,7 +155,7 @@ def vector_toward(
     share: of the gap, the most that the step is.
     """
     speed, acceleration, jerk = limits
-    distance = float(np.linalg.norm(gap))
+    distance = math.hypot(*gap.tolist())
     n = gap / distance if distance > 0.0 else _unit(s)
     brake = Axis(speed, acceleration, jerk, period_s=dt_s).brake
     out, sideways = np.zeros(3), 0.0
@@ -182,7 +182,7 @@ def _toward(axis: Axis, at: float, gap: float, share: float) -> float:
 
 def _unit(v: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
     """Its direction; any, of a vector that has none."""
-    length = float(np.linalg.norm(v))
+    length = math.hypot(*v.tolist())
     return v / length if length > 0.0 else np.array([1.0, 0.0, 0.0])
 
 
@@ -190,8 +190,8 @@ def _sides(n: Float[np.ndarray, "3"], *vectors: Float[np.ndarray, "3"]) -> tuple
     """Two directions across n, the first along what the first vector has across it; none has: none."""
     for v in vectors:
         across = v - (v @ n) * n
-        length = float(np.linalg.norm(across))
-        if length > 1e-9 * float(np.linalg.norm(v)):
+        if math.hypot(*across.tolist()) > 1e-9 * math.hypot(*v.tolist()):
             e = _unit(across - (across @ n) * n)
-            return e, np.cross(n, e)
+            (x, y, z), (a, b, c) = n.tolist(), e.tolist()
+            return e, np.array([y * c - z * b, z * a - x * c, x * b - y * a])  # n x e; np.cross is slow
     return ()
