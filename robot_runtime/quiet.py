@@ -4,7 +4,7 @@ import logging
 
 
 def quiet_logger(name: str) -> logging.Logger:
-    """One whose records reach nobody below CRITICAL; name: of the module that uses the library."""
+    """A logger that drops records below CRITICAL; name: of the module that uses the library."""
     logger = logging.getLogger(f"{name}.quiet")
     logger.setLevel(logging.CRITICAL)
     return logger

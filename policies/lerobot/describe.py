@@ -86,7 +86,7 @@ class Numbers:
     cameras: Mapping[str, tuple[int, int]] | None = None
     """Height and width of its pictures; None: no dataset is known."""
     scene_names: tuple[str, ...] = ()
-    """Of the scene's quantities; empty: nobody says."""
+    """Of the scene's quantities; empty: unknown."""
 
     def __post_init__(self) -> None:
         if not _SLOWEST_FPS <= self.fps <= NS_PER_S:

@@ -210,7 +210,7 @@ def size_of(feature: Any) -> int:
 
 
 def warn_of_gaps(info: PolicyInfo, folder: Path, *, names_scene: bool) -> None:
-    """Log what a policy reads that neither it nor its folder names, so that nobody is surprised.
+    """Log what a policy reads that neither it nor its folder names.
 
     names_scene: whether its scene quantities have names.
     """

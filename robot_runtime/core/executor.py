@@ -434,7 +434,7 @@ class Executor:
     def tick(self, state: RobotState, now_ns: int) -> Tick:
         """The command for `now_ns`. Call `reset` first, then this at every control period.
 
-        A clock that stands, or goes back by up to a control period, is counted, and time goes on by the
+        A clock that stops, or goes back by up to a control period, is counted, and time goes on by the
         control period. One that goes back farther is followed: the robot holds and asks anew.
         """
         tick = self._tick(state, now_ns)

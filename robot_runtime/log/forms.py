@@ -7,8 +7,8 @@
     a picture          its time alone: pictures have channels of their own
     anything else      {"": "Foreign", "text": what it was}: a function or an object of the user's
 
-`Foreign` comes back as such; whoever needs what it stood for says so. What comes back is checked against the
-classes' annotations, and no native deserialiser sees any of it.
+`Foreign` comes back as such; code that needs the value raises an error. What comes back is checked
+against the classes' annotations, and no native deserialiser sees any of it.
 """
 
 from collections.abc import Callable, Mapping

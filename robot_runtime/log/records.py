@@ -29,7 +29,7 @@ from robot_runtime.errors import InvalidValueError
 
 MAGIC = b"\x89MCAP0\r\n"
 LOST = "/lost"
-"""Topic of what stands in place of a part that cannot be read: its bytes, and the times around it [ns]."""
+"""Topic of the message in place of a part that cannot be read: its bytes, and the times around it [ns]."""
 FOR_EVER_NS = 2**63 - 1
 """Until when what lies behind a cut is lost."""
 MAX_RECORD = 64 * 2**20

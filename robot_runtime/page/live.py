@@ -46,7 +46,7 @@ class LiveSource(AbstractContextManager["LiveSource"]):
         self._stops.setsockopt(zmq.CONFLATE, 1)
         for socket, at in ((self._orders, orders), (self._stops, stop_address(orders))):
             socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.IMMEDIATE, 1)  # to nobody, rather than to a run that comes later
+            socket.setsockopt(zmq.IMMEDIATE, 1)  # dropped, rather than kept for a later run
             socket.connect(at)
         self._rate = RateLimit(per_s=ORDERS_PER_S, burst=ORDERS_PER_S)
         self._heard_s: float | None = None

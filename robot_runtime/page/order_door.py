@@ -1,7 +1,7 @@
 """The run's side of a page's buttons: `OrderDoor` hears orders from another process, and posts them.
 
 page ─┬► PUSH ─ipc─► PULL ───────────────┬► a thread of its own ─► Session.post
-      └► PUSH ─ipc─► PULL, the latest ───┘  looks at `Stop` first       whoever has no token is not heard
+      └► PUSH ─ipc─► PULL, the latest ───┘  looks at `Stop` first       messages without the token are dropped
 """
 
 import secrets

@@ -231,7 +231,7 @@ class PolicyClient:
     def wait_until_ready(self, timeout_s: float = 10.0) -> Welcome:
         """Block until the server takes requests; its events stay in `events`.
 
-        ServerUnavailableError: nobody answered in time, or the server was full all the time.
+        ServerUnavailableError: no server answered in time, or the server was full all the time.
         SchemaMismatchError: robot and policy do not fit.
         InvalidValueError: that is no time.
         """

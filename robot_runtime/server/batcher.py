@@ -19,8 +19,8 @@ A request for many samples or steps may take as long as a dozen others. While an
 rest after each for REST times what it took: they get a fifth of the time, and who asks for little the rest.
 One that could not be answered that way while its rows are of use is refused.
 
-A short deadline gives nobody more than a share: a robot owes the time that its requests took and pays it off
-with an equal share of the time that goes by. While it owes more than HEAVY requests, others go first.
+A short deadline gives no robot more than its share: a robot owes the time that its requests took and pays
+it off with an equal share of the time that goes by. While it owes more than HEAVY requests, others go first.
 """
 
 import itertools
@@ -240,7 +240,7 @@ class Batcher:
         self._paid_ns = now_ns
         for job in batch:
             owed_ns = self._owed_ns.get(job.peer, 0) + took_ns // len(batch)
-            self._owed_ns[job.peer] = min(owed_ns, 2 * self.times.most_ns(1))  # nobody gives way for ever
+            self._owed_ns[job.peer] = min(owed_ns, 2 * self.times.most_ns(1))  # no robot waits for ever
 
     def unusual_ns(self, peer: bytes, part: SamplerPart) -> int | None:
         """What a robot's request will take, rests included that it makes for others; None if that is the

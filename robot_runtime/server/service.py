@@ -248,7 +248,7 @@ class Service:
             return
         if isinstance(self._next_warming, Exception):
             logger.error(
-                "%s failed to warm up and takes over from nobody",
+                "%s failed to warm up and replaces no policy",
                 policy.info.name,
                 exc_info=self._next_warming,
             )
@@ -312,7 +312,7 @@ class Service:
         return max(spec.horizon * spec.dt_ns, self._batcher.times.most_ns(size))
 
     def _look_at_running(self, running: Sequence[QueuedRequest], now_ns: int) -> None:
-        """Give a batch up that nobody wants any more, or that has held others up for too long."""
+        """Give up a batch that no robot wants any more, or that has held others up for too long."""
         peers = {job.peer for job in running}
         if now_ns < self._of_use_until_ns:
             self._choose_ns = self._of_use_until_ns

@@ -63,8 +63,8 @@ _OTHER = 0.2
 """Of translation and rotation: the least share of the joints, as speeds go, that the slower one gets."""
 
 _SAME, _STANDS, _LEAST_LOAD = 1e-9, 1e-7, 1e-9
-"""Steps that differ by less are the same [rad]; an end effector that goes less in a tick stands [m], [rad];
-loads are never 0."""
+"""Steps that differ by less are the same [rad]; an end effector that goes less in a tick is at rest [m],
+[rad]; loads are never 0."""
 
 
 class Follower(Protocol):
@@ -75,7 +75,7 @@ class Follower(Protocol):
     ) -> None:
         """The clutch closes, once a part that moves has come to rest.
 
-        before: the commands of the ticks before `commanded`, newest last; (): the part stands.
+        before: the commands of the ticks before `commanded`, newest last; (): the part is at rest.
         InvalidValueError: this part cannot follow such a lead, or not from here.
         """
         ...

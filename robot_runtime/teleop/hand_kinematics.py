@@ -117,7 +117,7 @@ def posture_velocity(
     q: Float[np.ndarray, " N"], posture: Float[np.ndarray, " N"], speed: float
 ) -> Float[np.ndarray, " N"]:
     """Of an arm with a joint to spare, towards its posture [rad/s]; speed: of its hand, m/s and rad/s
-    together: an arm whose hand stands is to stand."""
+    together: an arm whose end effector rests is to rest."""
     if q.size <= 6:
         return np.zeros(q.size)
     return shortened(_POSTURE_RATE * (posture - q), _POSTURE_SPEED) * min(speed / _GOING, 1.0)

@@ -44,8 +44,8 @@ def make_context(width: int, height: int):
 def _set_in_environment() -> str:
     """Variables that choose another way to draw, or another device."""
     names = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "MUJOCO_EGL_DEVICE_ID", "EGL_PLATFORM")
-    told = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
-    return f"; the environment sets {', '.join(told)}: unset it" if told else ""
+    found = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
+    return f"; the environment sets {', '.join(found)}: unset it" if found else ""
 
 
 class Offscreen:

@@ -105,7 +105,7 @@ class Chain:
         return RobotState(t_ns=self.t_ns, parts=parts)
 
     def tick(self, wish: PartLead | None = None, *, part: str = "arm", count: int = 1) -> Tick:
-        """wish: what the person leads the part with; None: she has let go."""
+        """wish: what the person leads the part with; None: the person has let go."""
         for _ in range(count):
             self.t_ns += self.period_ns
             if wish is not None:

@@ -30,7 +30,7 @@ _WORLD_OF = {
 AXES, UPS = tuple(_CAMERA_OF), tuple(_WORLD_OF)
 _OFF_UNIT = 0.02
 _STRAIGHT = 1e-3
-"""Of an entry of a rotation matrix: nobody holds a device to 0.06 degrees in all three axes."""
+"""Of an entry of a rotation matrix: no person holds a device to 0.06 degrees in all three axes."""
 LATEST_NS = 4 * 10**18
 """A time that is further from its clock's zero is none: 126 years, and sums of two stay whole numbers of 64
 bits."""

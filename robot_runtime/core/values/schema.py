@@ -88,7 +88,7 @@ class Schema:
     """Further quantities (forces, torques, accelerations) by name, and of how many numbers each is."""
     environment_state_dim: int
     environment_state_names: tuple[str, ...]
-    """What the scene quantities are called; empty: nobody says, and their number alone has to agree."""
+    """What the scene quantities are called; empty: unknown, and only their number has to agree."""
     cameras: Mapping[str, tuple[int, int]]
     """Camera name -> (height, width) [pixels]."""
 
