@@ -18,7 +18,7 @@ What a peer sends costs it before it costs the server: `lets_in` counts a packet
 session is compared before the request, its numbers and sizes before it waits, and images stay as they came
 until the policy is to see them. Who sends more than PACKETS_PER_S is told so, and not listened to until it is
 forgotten. Where all places are taken, a client that asks nothing gives its place to a newcomer; those that
-are refused and ask again come in the order in which they came first, so a crowd keeps no newcomer out for long.
+are refused and ask again get places in the order of their first request, so a crowd keeps no newcomer out.
 """
 
 from collections import Counter
