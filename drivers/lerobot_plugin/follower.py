@@ -1,15 +1,16 @@
 """A robot that follows targets which come now and then, inside its limits: `Follower`.
 
-told     q_0 ●────────● q_1 ────────● q_2           30 a second, say
-aims         ╌╌╌╌╌╌╌╌╌●╌╌╌╌╌╌╌╌╌╌╌╌╌●               from one to the next in the time that they were apart
-sent     │││││││││││││││││││││││││││││││            `Limiter`, every control period
-silence  nothing told for `silence_s`: it brakes, and stands where that ends
+target   q_0 ●────────● q_1 ────────● q_2           30 a second, say
+aim          ╌╌╌╌╌╌╌╌╌●╌╌╌╌╌╌╌╌╌╌╌╌╌●               from one to the next in the time that they were apart
+command  │││││││││││││││││││││││││││││││            every control period: towards the aim, never past it
+silence  no target for `silence_s`: it brakes to rest
 """
 
 import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from drivers.lerobot.tables import Numbers
 from robot_runtime.clock import Clock
 from robot_runtime.core.plan.limiter import Limiter
+from robot_runtime.core.plan.limits import BaseLimits, NumbersLimits
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.command import (
     BaseTwistCommand,
@@ -29,6 +31,7 @@ from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import DriverError, InvalidValueError
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.scheduling import Pacer
+from robot_runtime.teleop.setpoints import Axes, Trail, axes_of, difference
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class Follower:
         self._limiter = Limiter(robot.limits, period_ns=self._period_ns)
         self._state = robot.read()
         self._told: _Told | None = None
+        self._trails: dict[str, Trail] = {}
         self._is_led = False
         self._error: Exception | None = None
         self._ending = threading.Event()
@@ -125,11 +129,42 @@ class Follower:
             return
         if not self._is_led:
             self._limiter.reset(_command(_measured(self._state, told.numbers), self._robot), now_ns)
+            self._trails = {name: self._trail(name) for name in told.numbers}
             self._is_led = True
+        dt_s, sent = self._period_ns / NS_PER_S, self._limiter.sent
+        axes = {name: trail.at(_numbers(sent.parts[name]), dt_s) for name, trail in self._trails.items()}
         if self._ending.is_set() or now_ns - told.t_ns > self._silence_ns:
             self._robot.write(self._limiter.brake(now_ns))
         else:
-            self._robot.write(self._limiter.limit(_command(_aims(told, now_ns), self._robot), now_ns)[0])
+            aims = _aims(told, now_ns)
+            next_ = {name: _towards(aims[name], axes[name], sent.parts[name], dt_s) for name in axes}
+            self._robot.write(self._limiter.limit(_command(next_, self._robot), now_ns)[0])
+
+    def _trail(self, name: str) -> Trail:
+        """How a part has moved, by its commands; a base by its twists."""
+        assert self._robot.limits is not None
+        limits = self._robot.limits.parts[name]
+        assert not isinstance(limits, NumbersLimits)
+        return Trail(partial(axes_of, limits), [], None if isinstance(limits, BaseLimits) else difference)
+
+
+def _towards(aim: Numbers, axes: Axes, sent: PartCommand, dt_s: float) -> Numbers:
+    """The next command of a part: as near to the aim as its limits allow, and never past it."""
+    at, goal = _numbers(sent), np.asarray(aim, dtype=float)
+    if isinstance(sent, BaseTwistCommand):
+        return (axes.steered(goal * dt_s) / dt_s).tolist()
+    return (at + axes.toward(at, goal - at)).tolist()
+
+
+def _numbers(command: PartCommand) -> np.ndarray:
+    match command:
+        case JointCommand(q=q):
+            return q
+        case GripperCommand(width=width):
+            return np.array([width])
+        case BaseTwistCommand(V_WB_B=twist):
+            return twist
+    raise DriverError(f"expected joints, a gripper or a base, got {type(command).__name__}")
 
 
 def _aims(told: _Told, now_ns: int) -> dict[str, Numbers]:

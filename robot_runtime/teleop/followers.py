@@ -50,7 +50,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.teleop.clutch import HandClutch, JointClutch, OpeningClutch
 from robot_runtime.teleop.config import TeleopConfig
 from robot_runtime.teleop.hand_kinematics import HandJacobian, pose_error, posture_velocity, shortened
-from robot_runtime.teleop.setpoints import FAR, Axes, Trail, vector_toward
+from robot_runtime.teleop.setpoints import FAR, Axes, Trail, axes_of, difference, vector_toward
 
 _HELD_WITHIN = 0.04, 0.25
 """How far an end effector that is led by velocities is drawn back to the pose that it holds [m], [rad]."""
@@ -120,7 +120,7 @@ class JointFollower:
     def engage(
         self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
     ) -> None:
-        between = None if self._sends_velocity else _difference
+        between = None if self._sends_velocity else difference
         self._trail = Trail(self._axes, [self._numbers(each, state) for each in before], between)
         self._posture, self._sent = self._at(commanded, state), None
         self._is_closing = True
@@ -153,10 +153,7 @@ class JointFollower:
                 raise _misfit(self._part, "an arm", lead)
 
     def _axes(self, dt_s: float) -> Axes:
-        limits, share = self._limits, self._config.joint_share
-        return Axes(
-            limits.joints, dt_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve, share=share
-        )
+        return axes_of(self._limits, dt_s, share=self._config.joint_share)
 
     def _at(self, commanded: Command, state: RobotState) -> Float[np.ndarray, " N"]:
         """Where it goes on from."""
@@ -260,7 +257,7 @@ class GripperFollower:
         if not isinstance(lead, GripperLead):
             raise _misfit(self._part, "a gripper", lead)
         widths = [np.array([self._width(each, state)]) for each in before]
-        self._trail = Trail(self._axes, widths, _difference)
+        self._trail = Trail(self._axes, widths, difference)
         self._clutch, self._is_closing = None, True
 
     def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
@@ -296,16 +293,14 @@ class GripperFollower:
         return sent.width if isinstance(sent, GripperCommand) else state.gripper(self._part).width
 
     def _axes(self, dt_s: float) -> Axes:
-        limits = self._limits
-        assert limits.motion is not None
-        return Axes(limits.motion, dt_s, low=np.array([limits.low]), high=np.array([limits.high]))
+        return axes_of(self._limits, dt_s)
 
 
 class TwistFollower:
     """A base that is commanded by twists."""
 
     def __init__(self, part: str, limits: BaseLimits) -> None:
-        self._part, self._motion = part, limits.motion
+        self._part, self._limits = part, limits
         self._trail: Trail | None = None
 
     def engage(
@@ -322,7 +317,7 @@ class TwistFollower:
         return BaseTwistCommand(V_WB_B=axes.steered(lead.V_WB_B * dt_s) / dt_s)
 
     def _axes(self, dt_s: float) -> Axes:
-        return Axes(self._motion, dt_s)
+        return axes_of(self._limits, dt_s)
 
     def _twist(self, commanded: Command) -> Float[np.ndarray, "3"]:
         sent = commanded.parts.get(self._part)
@@ -333,7 +328,7 @@ class BasePoseFollower:
     """A base that is commanded by poses: the twist is integrated, up to `BASE_AHEAD` of the measured pose."""
 
     def __init__(self, part: str, limits: BaseLimits) -> None:
-        self._part, self._motion = part, limits.motion
+        self._part, self._limits = part, limits
         self._trail: Trail | None = None
 
     def engage(
@@ -361,7 +356,7 @@ class BasePoseFollower:
         )
 
     def _axes(self, dt_s: float) -> Axes:
-        return Axes(self._motion, dt_s)
+        return axes_of(self._limits, dt_s)
 
     def _at(self, commanded: Command, state: RobotState) -> Float[np.ndarray, "3"]:
         sent = commanded.parts.get(self._part)
@@ -487,10 +482,6 @@ def _of_pose(limits: JointLimits) -> MotionLimits | None:
         return None
     names = ("speed", "acceleration", "jerk")
     return MotionLimits(**{name: np.concatenate([getattr(each, name) for each in both]) for name in names})
-
-
-def _difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    return b - a
 
 
 def _base_steps(a: Float[np.ndarray, "3"], b: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:

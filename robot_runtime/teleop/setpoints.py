@@ -15,8 +15,9 @@ from itertools import pairwise
 import numpy as np
 
 from robot_runtime.core.plan.axis import Axis
-from robot_runtime.core.plan.limits import MotionLimits, SpeedCurve
+from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, MotionLimits, SpeedCurve
 from robot_runtime.core.values.shapes import Float
+from robot_runtime.errors import InvalidValueError
 
 _WITHIN = 1.0 - 1e-6
 """Share of the limits that is used, so that rounding does not reach those of the limiter."""
@@ -27,6 +28,11 @@ FAR = 1e3
 """How far away the goal of a velocity is [m] or [rad]; none is farther."""
 
 Between = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Steps from one command to the next, of axes by themselves."""
+    return b - a
 
 
 class Axes:
@@ -111,6 +117,22 @@ class Axes:
         return np.array([low for low, _ in spans]), np.array([high for _, high in spans])
 
 
+def axes_of(limits: JointLimits | GripperLimits | BaseLimits, dt_s: float, *, share: float = 1.0) -> Axes:
+    """The axes of a part as its limits have them; share: of the joints' speed that is used.
+
+    InvalidValueError: a gripper's limits declare no motion.
+    """
+    match limits:
+        case JointLimits():
+            low, high = limits.q_min, limits.q_max
+            return Axes(limits.joints, dt_s, low=low, high=high, curve=limits.dq_curve, share=share)
+        case GripperLimits(motion=MotionLimits() as motion):
+            return Axes(motion, dt_s, low=np.array([limits.low]), high=np.array([limits.high]))
+        case BaseLimits(motion=motion):
+            return Axes(motion, dt_s)
+    raise InvalidValueError("a gripper that is led needs limits of its motion, got none")
+
+
 class Trail:
     """The commands of a part, tick by tick, as steps of its axes."""
 
@@ -120,7 +142,8 @@ class Trail:
         """
         make: axes for a control period [s].
         before: what was commanded in the ticks before, newest last.
-        between: (from one command, to the next) -> steps; None: the part is commanded by velocities.
+        between: (from one command, to the next) -> steps, as `difference` has them; None: the part is
+            commanded by velocities.
         """
         self._make, self._path, self._between = make, before, between
         self._axes: Axes | None = None

@@ -168,6 +168,36 @@ def test_a_driver_that_fails_stops_the_robot_and_is_told():
     follower.end()
 
 
+class Written(IdealArm):
+    """Keeps what it was commanded."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.commands: list[float] = []
+
+    def write(self, command):
+        self.commands.append(float(command.q[0]))
+        return super().write(command)
+
+
+def test_a_robot_does_not_pass_the_last_of_a_stream_of_targets():
+    one, clock = np.ones(1), MonotonicClock()
+    arm = Written(clock=clock, q=np.zeros(1))
+    limits = rr.JointLimits(q_min=-3 * one, q_max=3 * one, dq_max=2 * one, ddq_max=2 * one, dddq_max=50 * one)
+    robot = rr.Robot(arm=arm, limits=rr.Limits({"arm": limits}))
+    follower = Follower(robot, clock, control_hz=100.0, silence_s=30.0)
+    follower.start()
+    for k in range(15):
+        follower.tell({"arm": [min(0.5, k / 30)]})
+        time.sleep(1 / 30)
+    follower.tell({"arm": [0.5]})
+    wait_for(lambda: abs(arm.commands[-1] - 0.5) < 1e-3)
+    time.sleep(0.5)
+    follower.end()
+    assert max(arm.commands) <= 0.5 + 1e-6
+    assert arm.commands[-1] == pytest.approx(0.5, abs=1e-6)
+
+
 class StandingBase:
     silence_s = 0.25
 
