@@ -199,7 +199,11 @@ MethodName = Annotated[
         f"that suits the policy and the measured delay. Or one of: {', '.join(METHODS)}."
     ),
 ]
-SHIPPED_POLICIES = ("hold", "sine", *_TASKS, *(f"{task}-seeing" for task in _TASKS[4:8]))
+SHIPPED_POLICIES = (
+    *("hold", "sine", *_TASKS),
+    *(f"{task}-seeing" for task in _TASKS[4:8]),
+    *(f"track-{recipe}" for recipe in ("offset", "masked", "lambda-mask")),
+)
 """What `policies.load` knows by name, without loading it for a page of help."""
 SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
 

@@ -403,7 +403,9 @@ class _Hand:
     ) -> Float[np.ndarray, "6"]:
         """limits: of what moves it, joints or axes; axes_of: a twist -> how fast those move."""
         fastest = (self._config.hand_speed_max, self._config.hand_rotation_max)
-        gaps = self._gaps(lead, X_BE)
+        if isinstance(lead, PoseLead):
+            return self._to_pose(self._gap(lead, X_BE), np.repeat(fastest, 3), limits, axes_of, dt_s)
+        gaps = self._asked(lead, X_BE)
         along = np.zeros((2, 6))
         for i, (gap, _) in enumerate(gaps):
             along[i, 3 * i : 3 * i + 3] = _direction(gap, self._s[3 * i : 3 * i + 3])
@@ -428,20 +430,38 @@ class _Hand:
             )
         return out
 
-    def _gaps(self, lead: PoseLead | TwistLead, X_BE: pin.SE3) -> list[tuple[Float[np.ndarray, "3"], float]]:
+    def _to_pose(
+        self,
+        gap: Float[np.ndarray, "6"],
+        fastest: Float[np.ndarray, "6"],
+        limits: MotionLimits,
+        axes_of: Callable[[np.ndarray], np.ndarray],
+        dt_s: float,
+    ) -> Float[np.ndarray, "6"]:
+        """Translation and rotation on one straight way, in shares of their fastest speeds: they end together,
+        and what the joints can do is known along the way, however it is divided between them."""
+        to_go, s, b = gap / fastest, self._s / fastest, self._b / fastest
+        load = np.abs(axes_of(_direction(to_go, s) * fastest)) + _LEAST_LOAD
+        speed, acceleration, jerk = (
+            float((most / load).min()) for most in (limits.speed, limits.acceleration, limits.jerk)
+        )
+        ways = min(speed, 1.0), _CAPACITY * acceleration, _CAPACITY * jerk
+        return vector_toward(to_go, s, b, limits=ways, share=self._config.share(dt_s), dt_s=dt_s) * fastest
+
+    def _gap(self, lead: PoseLead, X_BE: pin.SE3) -> Float[np.ndarray, "6"]:
+        """From here to the leader's pose."""
+        if self._clutch is None:
+            raise InvalidValueError(
+                "an end effector that was led by velocities has to be engaged anew for poses"
+            )
+        gap = np.clip(pose_error(X_BE, self._clutch.target(lead.X_LH)), -FAR, FAR)
+        if not np.isfinite(gap).all():
+            raise InvalidValueError(f"expected a leader's pose near its last, got {lead.X_LH.translation}")
+        return gap
+
+    def _asked(self, lead: TwistLead, X_BE: pin.SE3) -> list[tuple[Float[np.ndarray, "3"], float]]:
         """Of translation and rotation: from here to the goal, and the speed that is asked for."""
         config = self._config
-        if isinstance(lead, PoseLead):
-            if self._clutch is None:
-                raise InvalidValueError(
-                    "an end effector that was led by velocities has to be engaged anew for poses"
-                )
-            gap = np.clip(pose_error(X_BE, self._clutch.target(lead.X_LH)), -FAR, FAR)
-            if not np.isfinite(gap).all():
-                raise InvalidValueError(
-                    f"expected a leader's pose near its last, got {lead.X_LH.translation}"
-                )
-            return [(gap[:3], np.inf), (gap[3:], np.inf)]
         R = self._R_BL if lead.frame is Frame.BASE else X_BE.rotation
         asked = (config.translation_scale * (R @ lead.v), config.rotation_scale * (R @ lead.w))
         return [self._gap_at(i, each, X_BE) for i, each in enumerate(asked)]
@@ -491,9 +511,9 @@ def _base_steps(a: Float[np.ndarray, "3"], b: Float[np.ndarray, "3"]) -> Float[n
     return np.array([c * x + s * y, c * y - s * x, wrap_angle(b[2] - a[2])])
 
 
-def _direction(gap: Float[np.ndarray, "3"], s: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+def _direction(gap: Float[np.ndarray, " n"], s: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Of the gap; of the motion where there is none."""
     for v in (gap, s):
         if (length := math.hypot(*v.tolist())) > 0.0:
             return v / length
-    return np.zeros(3)
+    return np.zeros(gap.size)

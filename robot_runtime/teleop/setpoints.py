@@ -164,14 +164,14 @@ class Trail:
 
 
 def vector_toward(
-    gap: Float[np.ndarray, "3"],
-    s: Float[np.ndarray, "3"],
-    b: Float[np.ndarray, "3"],
+    gap: Float[np.ndarray, " n"],
+    s: Float[np.ndarray, " n"],
+    b: Float[np.ndarray, " n"],
     *,
     limits: tuple[float, float, float],
     share: float,
     dt_s: float,
-) -> Float[np.ndarray, "3"]:
+) -> Float[np.ndarray, " n"]:
     """The step of a vector over a gap, along which it goes straight; what it has of other speed it loses.
 
     s, b: its last step, and the change of that. limits: of its length: speed, acceleration, jerk; per second.
@@ -181,7 +181,7 @@ def vector_toward(
     distance = math.hypot(*gap.tolist())
     n = gap / distance if distance > 0.0 else _unit(s)
     brake = Axis(speed, acceleration, jerk, period_s=dt_s).brake
-    out, sideways = np.zeros(3), 0.0
+    out, sideways = np.zeros(gap.size), 0.0
     for side in _sides(n, s, b):
         lost, by = float(s @ side), float(b @ side)
         out += (lost + brake.next(lost, by)) * side
@@ -203,18 +203,20 @@ def _toward(axis: Axis, at: float, gap: float, share: float) -> float:
     return axis.toward(at, gap, share=share)
 
 
-def _unit(v: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+def _unit(v: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Its direction; any, of a vector that has none."""
     length = math.hypot(*v.tolist())
-    return v / length if length > 0.0 else np.array([1.0, 0.0, 0.0])
+    return v / length if length > 0.0 else np.eye(1, v.size)[0]
 
 
-def _sides(n: Float[np.ndarray, "3"], *vectors: Float[np.ndarray, "3"]) -> tuple[np.ndarray, ...]:
-    """Two directions across n, the first along what the first vector has across it; none has: none."""
+def _sides(n: Float[np.ndarray, " n"], *vectors: Float[np.ndarray, " n"]) -> list[np.ndarray]:
+    """Directions across n that the vectors have parts along, each across those before it."""
+    basis = [n]
     for v in vectors:
-        across = v - (v @ n) * n
+        across = v
+        for _ in range(2):  # the second time takes out what rounding left
+            for each in basis:
+                across = across - (across @ each) * each
         if math.hypot(*across.tolist()) > 1e-9 * math.hypot(*v.tolist()):
-            e = _unit(across - (across @ n) * n)
-            (x, y, z), (a, b, c) = n.tolist(), e.tolist()
-            return e, np.array([y * c - z * b, z * a - x * c, x * b - y * a])  # n x e; np.cross is slow
-    return ()
+            basis.append(_unit(across))
+    return basis[1:]

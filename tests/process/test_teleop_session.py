@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.usefixtures("patient_time"), pytest.mark.real_time]
 
 
 HZ = 100.0
-"""Of control loops whose annotations are checked at each call: led end effectors take some ms a tick then."""
+"""Of control loops whose annotations are checked at each call: a slow machine makes no 500 ticks a second."""
 
 
 class Script:

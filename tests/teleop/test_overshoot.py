@@ -136,19 +136,19 @@ def test_no_joint_leaves_the_range_its_leader_was_in_wherever_it_leads(numbers, 
     st.sampled_from([(1, 1), (1, 0), (0, 1)]),
 )
 def test_an_end_effector_led_straight_never_passes_the_end(way, name, moves):
-    """A rotation that shares the joints with a translation may pass its end by some mrad: not judged here."""
+    """Both together, too. Damped joints bend the way a little: up to 10 um past in 150 random leads."""
     chain = pose_chain(LIMITS[name], period_ns=10 * MS)
     end = np.array(way) * np.repeat(moves, 3)
     for k in range(150):
         share = min(k / 20, 1.0)
         chain.tick(PoseLead(X_LH=pin.SE3(pin.exp3(share * end[3:]), share * end[:3])))
-    X, turns = poses(chain), end[3:]
+    X = poses(chain)
     for moved, wanted in (
         (np.array([each.translation - X[0].translation for each in X]), end[:3]),
-        (np.array([turned(X[0], each) for each in X]), turns),
+        (np.array([turned(X[0], each) for each in X]), end[3:]),
     ):
-        if (far := np.linalg.norm(wanted)) > 1e-3 and (wanted is not turns or moves == (0, 1)):
-            assert (moved @ wanted / far).max() <= far + PAST
+        if (far := np.linalg.norm(wanted)) > 1e-3:
+            assert (moved @ wanted / far).max() <= far + 5e-5
     assert chain.held_back() <= HELD
 
 
