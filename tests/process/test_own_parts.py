@@ -17,7 +17,14 @@ from policies.scripted import SinePolicy
 from robot_runtime.cli.load_object import load_object
 from robot_runtime.cli.serve import joints_schema
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, Limits, MotionLimits
+from robot_runtime.core.plan.limits import (
+    BaseLimits,
+    GripperLimits,
+    JointLimits,
+    Limits,
+    MotionLimits,
+    NumbersLimits,
+)
 from robot_runtime.core.safety import Cause
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose
 from robot_runtime.core.values.command import BaseTwistCommand, JointCommand
@@ -166,6 +173,14 @@ def test_actions_say_of_the_parts_that_they_name_what_is_not_the_usual():
 def test_actions_of_parts_that_the_robot_lacks_are_refused_at_the_door(actions, words):
     with pytest.raises(DriverError, match=f"(?s)this robot cannot be run:.*{words}"):
         check_robot(robot(gripper=NotedGripper(), actions=actions), MonotonicClock())
+
+
+@pytest.mark.parametrize("ends", [(-np.inf, 1.0), (0.0, np.inf)])
+def test_plain_numbers_without_a_finite_range_are_refused_at_the_door(ends):
+    low, high = (np.array([end]) for end in ends)
+    parts = {"arm": joints(2), "suction": NumbersLimits(low=low, high=high)}
+    with pytest.raises(DriverError, match=r"limits of suction: expected a finite range .*, got \["):
+        check_robot(robot(suction=NotedGripper(), limits=Limits(parts)), MonotonicClock())
 
 
 def test_joints_of_other_names_are_refused_with_what_gives_them_names():
