@@ -357,9 +357,10 @@ class Executor:
     # ---- moving --------------------------------------------------------------------------------
 
     def reset(self, state: RobotState, now_ns: int) -> None:
-        """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
+        """Stand still and start a new epoch: answers to earlier requests are void.
 
-        What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
+        A part that follows its commands goes on from the last of them, and brakes if it moves; any other
+        begins where it is measured.
         InvalidValueError: the method rolls the state forward, and the state lacks what that needs.
         """
         self._journal(entry.WasReset(state, now_ns))
@@ -373,8 +374,9 @@ class Executor:
         self._planner.check(state)
         if self._corrector.is_used and self._lead_ns > 0:
             check_odometry(self.action_spec, state)
+        holds = self._followed_until(now_ns, state)
         self._start_anew(state, now_ns)
-        self._motion.reset(state, now_ns)
+        self._motion.reset(state, now_ns, holds=holds)
         self._handovers.forget()
         self._motion.find_bases(state, self._watch)
         self._watch.reset()
@@ -382,6 +384,12 @@ class Executor:
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
         self._motion.is_braking = not self._limiter.is_at_rest
+
+    def _followed_until(self, now_ns: int, state: RobotState) -> Collection[str]:
+        """The parts whose controllers hold the last command; none after a pause of the control loop."""
+        if self._ticked_ns is None or self._watch.is_silent(self._ticked_ns, now_ns):
+            return ()
+        return self._watch.held_by(self._motion.sent, state)
 
     def _start_anew(self, state: RobotState, now_ns: int) -> None:
         """Plan to rest where the robot is; what was asked before is void."""

@@ -93,13 +93,18 @@ class Motion:
         """The last command."""
         return self.limiter.sent
 
-    def reset(self, state: RobotState, now_ns: int) -> None:
-        """Stand where the robot is; what is in motion goes on as it moves, and brakes."""
+    def reset(self, state: RobotState, now_ns: int, *, holds: Collection[str] = ()) -> None:
+        """Begin at the measured state; a part in motion goes on as it moves, and brakes.
+
+        holds: parts that stay at their last command, also at rest: what their controllers leave as an error
+            is no step of the command.
+        """
         self.begin_at(now_ns)
         for part, body in self._bodies.items():
             body.reset(state.arm(part).q, now_ns)
         here = command_at_state(self._spec, state)
-        self.limiter.reset(self._resolved(here, state, now_ns), now_ns)
+        self.limiter.reset(self._resolved(here, state, now_ns), now_ns, holds=holds)
+        self.stand(holds, now_ns)
 
     def find_bases(self, state: RobotState, watch: StateWatch) -> None:
         """A base that is not where it was led stands where it is measured."""

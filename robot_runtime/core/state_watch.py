@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
+import pinocchio as pin
 
 from robot_runtime.core.safety import Cause
 from robot_runtime.core.values.action import NS_PER_S
@@ -19,6 +20,7 @@ from robot_runtime.core.values.command import (
     Command,
     JointCommand,
     NumbersCommand,
+    PartCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.shapes import Float
@@ -71,6 +73,8 @@ class StateLimits:
 Jump = tuple[np.ndarray | None, np.ndarray]
 """Where a base was expected (x, y, yaw), and where its odometry has it [m, m, rad]; None: nobody knows, as
 nothing was measured for a while, so it is taken to be where it was led."""
+_HELD = 0.1
+"""The largest error that a position controller leaves, of a joint [rad] or an end effector [m and rad]."""
 _ON_ITS_WAY = tuple(i / 16 for i in range(16))
 
 
@@ -108,6 +112,33 @@ class StateWatch:
     def is_stale(self, state: RobotState, now_ns: int) -> bool:
         """Whether it is older than a state may be."""
         return now_ns - state.t_ns > self._limits.timeout_ns
+
+    def is_silent(self, ticked_ns: int, now_ns: int) -> bool:
+        """Whether the last tick is longer ago, or later, than a state may be old."""
+        return not 0 <= now_ns - ticked_ns <= self._limits.timeout_ns
+
+    def held_by(self, command: Command, state: RobotState) -> list[str]:
+        """The parts that are as near to their commands as a controller at work keeps them.
+
+        An arm that was guided by hand, or lost power, is farther away. A gripper on an object always holds:
+        its width is not what it was commanded.
+        """
+        return [name for name, told in command.parts.items() if self._is_held(name, told, state)]
+
+    def _is_held(self, name: str, told: PartCommand, state: RobotState) -> bool:
+        match told:
+            case JointCommand() | PoseCommand():
+                error, turn = (
+                    _arm_error(told, state.parts.get(name)),
+                    _turn_error(told, state.parts.get(name)),
+                )
+                return error is not None and max(error, turn) <= _HELD
+            case BasePoseCommand(x_WB=x):
+                x_WB = state.base(name).x_WB
+                return x_WB is not None and self._is_near_place(x_WB, x)
+            case NumbersCommand():
+                return self._is_near(name, told, state)
+        return True
 
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with how the robot follows its setpoint; None if nothing is."""
@@ -252,6 +283,13 @@ def _arm_error(told: JointCommand | PoseCommand, measured: PartState | None) -> 
     if measured.X_BE is None:
         return None
     return float(np.linalg.norm(told.p_BE - measured.X_BE.translation))
+
+
+def _turn_error(told: JointCommand | PoseCommand, measured: PartState | None) -> float:
+    """How far an end effector is turned from its setpoint [rad]; 0 where that is not measured."""
+    if isinstance(told, JointCommand) or not isinstance(measured, ArmState) or measured.X_BE is None:
+        return 0.0
+    return float(np.linalg.norm(pin.log3(told.X_BE.rotation @ measured.X_BE.rotation.T)))
 
 
 def not_finite(state: RobotState) -> str:

@@ -479,6 +479,50 @@ def test_a_robot_that_is_reset_in_motion_brakes_from_what_was_sent():
     ask(robot, now + 20 * DT)
 
 
+@given(error=st.floats(-0.09, 0.09), after=st.integers(1, 40), is_stopped=st.booleans())
+@example(error=0.05, after=40, is_stopped=False)
+def test_a_reset_in_mid_run_does_not_step_by_the_error_that_a_controller_leaves(error, after, is_stopped):
+    robot, now = started(limits=NARROW_LIMITS), 0
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.01)), 0)
+    sent = [np.zeros(2)]
+
+    def ticks(num):
+        nonlocal now
+        for _ in range(num):
+            sent.append(robot.tick(state_at(now, q=tuple(sent[-1] + error)), now).command.arm.q)
+            now += TICK
+
+    ticks(after)
+    if is_stopped:
+        robot.stop()
+        ticks(40)
+    is_at_rest = robot.is_at_rest
+    robot.reset(state_at(now, q=tuple(sent[-1] + error)), now)
+    ticks(40)
+    assert_smooth(sent)
+    if is_at_rest:
+        np.testing.assert_allclose(sent[-1], sent[-41], atol=1e-9)
+
+
+@pytest.mark.parametrize(("pause", "guided"), [(0, 0.2), (2 * NS_PER_S, 0.05)])
+def test_an_arm_that_was_guided_or_not_commanded_for_a_while_begins_where_it_is_measured(pause, guided):
+    robot = started()
+    run(robot, 0, 10 * DT)
+    now = 10 * DT + pause
+    robot.reset(state_at(now, q=(guided,) * 2), now)
+    assert robot.tick(state_at(now, q=(guided,) * 2), now).command.arm.q[0] == guided
+
+
+def test_a_gripper_on_an_object_keeps_its_grip_through_a_reset():
+    robot = started()
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.0, width=0.0)), 0)
+    for t in range(0, 4 * DT, TICK):
+        robot.tick(state_at(t, width=0.04), t)
+    now = 4 * DT
+    robot.reset(state_at(now, width=0.04), now)
+    assert robot.tick(state_at(now, width=0.04), now).command.gripper.width == 0.0
+
+
 def test_a_differential_base_drives_ahead_and_says_that_it_does_not_go_sideways():
     base = MotionLimits(speed=np.array([0.5, 0.0, 1.0]), acceleration=np.ones(3), jerk=np.full(3, 20.0))
     spec = replace(SPEC, fields=(BaseTwist(),))

@@ -62,10 +62,14 @@ class Limiter:
         self.stalled_ns = 0
         """By how much in all [ns]."""
 
-    def reset(self, command: Command, now_ns: int) -> None:
-        """Start at rest at a command; a part in motion stays where it was sent, to go on as it moves."""
+    def reset(self, command: Command, now_ns: int, *, holds: Collection[str] = ()) -> None:
+        """Start at rest at a command; a part in motion, or in `holds`, goes on from what was sent last."""
         kinds = {(name, type(part)) for name, part in command.parts.items()}
-        self._leaders = {k: part for k, part in self._leaders.items() if k in kinds and not part.is_at_rest}
+        self._leaders = {
+            key: part
+            for key, part in self._leaders.items()
+            if key in kinds and (key[0] in holds or not part.is_at_rest)
+        }
         sent = self._sent.parts
         parts = {
             name: sent[name] if (name, type(part)) in self._leaders else part
