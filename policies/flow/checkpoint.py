@@ -200,7 +200,8 @@ def _scene(checkpoint: Checkpoint, folder: Path) -> str:
     """Through what it knows of the scene."""
     num_numbers = checkpoint.info.schema.environment_state_dim
     if not (folder / ESTIMATOR).is_file():
-        return f"{num_numbers} numbers of scene state, no images"
+        names = ", ".join(checkpoint.info.schema.environment_state_names)
+        return f"{num_numbers} numbers of scene state{names and f' ({names})'}, no images"
     eyes = json.loads((folder / ESTIMATOR).read_text())
     height, width = eyes["size"]
     return (

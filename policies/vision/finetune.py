@@ -72,7 +72,9 @@ def with_errors(
 
 def estimated_schema(schema: Schema, estimator: Estimator) -> Schema:
     """Of the flow policy behind it."""
-    return replace(schema, environment_state_dim=estimator.num_estimates, cameras={})
+    return replace(
+        schema, environment_state_dim=estimator.num_estimates, environment_state_names=(), cameras={}
+    )
 
 
 def behind_estimator(told: Checkpoint, seen: Sequence[Demonstration], schema: Schema) -> Checkpoint:

@@ -51,6 +51,8 @@ def by_labels(
     """
     task, spec = make_task(task_name), action_spec_of(task_name)
     schema, in_world = task.schema, labels == "world"
+    if len({d.observation.task for d in demonstrations}) > 1:  # of each task they are something else
+        schema = replace(schema, environment_state_names=())
     if in_world:
         demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
         schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC

@@ -21,7 +21,7 @@ from sim.scene.mobile_base import P_BA
 from sim.scene.model import SERVO_LAG_S
 from sim.tasks.household import CUP_HALF_HEIGHT, CUP_RADIUS, in_base, mobile_schema
 
-MOBILE_SPEC = ActionSpec(fields=mobile_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)
+MOBILE_SPEC = ActionSpec(fields=mobile_schema().action_fields, horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz: base pose from the observed one (3), hand in the base (9), gripper width (1)."""
 WORLD_SPEC = replace(MOBILE_SPEC, fields=(BasePose(), WorldEndEffectorPose(), GripperWidth()))
 """The same told in odometry's world, as a policy does that has no base of its own to count from."""

@@ -89,7 +89,7 @@ class TwoHandScene:
     """Where a cube in it is."""
 
 
-TWO_HAND_SPEC = ActionSpec(fields=two_arm_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)
+TWO_HAND_SPEC = ActionSpec(fields=two_arm_schema().action_fields, horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz: for each hand, left first, its pose in B (9) and its gripper's width (1)."""
 COLUMNS = {RECEIVER: slice(0, 10), GIVER: slice(10, 20)}
 """Of each hand, the width last."""

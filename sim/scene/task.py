@@ -29,19 +29,33 @@ CAMERA_SIZE = (224, 224)
 """(height, width) of both cameras [pixels]."""
 
 
-def robot_schema(environment_state_dim: int) -> Schema:
-    """What the simulated FR3 offers: absolute joint rows with a gripper width, two cameras."""
+def point(name: str) -> tuple[str, str, str]:
+    """Names of its three coordinates."""
+    return f"{name}.x", f"{name}.y", f"{name}.z"
+
+
+def direction(name: str) -> tuple[str, str]:
+    """Names of the two coordinates of a direction in the plane."""
+    return f"{name}.x", f"{name}.y"
+
+
+def robot_schema(scene: tuple[str, ...] = ()) -> Schema:
+    """What the simulated FR3 offers: absolute joint rows with a gripper width, two cameras.
+
+    scene: names of its scene quantities, in the order of `Task.environment_state`.
+    """
     return Schema(
         action_fields=(JointPosition(7), GripperWidth()),
         num_joints=7,
         has_gripper=True,
         has_base=False,
-        environment_state_dim=environment_state_dim,
+        environment_state_dim=len(scene),
+        environment_state_names=scene,
         cameras={"overview": CAMERA_SIZE, "wrist": CAMERA_SIZE},
     )
 
 
-def two_arm_schema(environment_state_dim: int) -> Schema:
+def two_arm_schema(scene: tuple[str, ...] = ()) -> Schema:
     """What two FR3s that face each other offer: hand poses with gripper widths, one camera in front, one at
     each wrist."""
     parts: dict[str, PartSchema] = {}
@@ -52,7 +66,8 @@ def two_arm_schema(environment_state_dim: int) -> Schema:
     return Schema(
         action_fields=tuple(fields),
         parts=parts,
-        environment_state_dim=environment_state_dim,
+        environment_state_dim=len(scene),
+        environment_state_names=scene,
         cameras=dict.fromkeys(("overview", "chest", "left_wrist", "right_wrist"), CAMERA_SIZE),
     )
 

@@ -16,7 +16,7 @@ from robot_runtime.core.values.transforms import turn_planar
 from sim.scene.kinematics import Q_HOME
 from sim.scene.mobile_base import P_BA
 from sim.scene.model import MAX_WIDTH, add_boxes
-from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.task import ObservationNoise, Scorer, direction, point
 from sim.scene.world import World
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
@@ -45,7 +45,9 @@ class Clear:
     name = "clear"
     instruction = "clear the cups from the counter into your bin"
     observation_noise, workspace_height = ObservationNoise(points=(3, 3, 3), points_alike=True), TABLE_Z
-    schema: Schema = mobile_schema(environment_state_dim=11)
+    schema: Schema = mobile_schema(
+        (*point("cup_1"), *point("cup_2"), *point("cup_3"), *direction("to_counter"))
+    )
     episode_s = 40.0
     num_stages = len(CUPS)
     """A cup each."""

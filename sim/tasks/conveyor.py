@@ -27,7 +27,7 @@ from robot_runtime.core.values.schema import Schema
 from sim.episodes.reactions import Reactions
 from sim.scene.kinematics import Q_HOME, R_DOWN
 from sim.scene.model import MAX_WIDTH, ROBOT, SCENE
-from sim.scene.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from sim.scene.task import EpisodeScore, HeldFor, Scorer, point, robot_schema
 from sim.scene.world import World
 from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.tasks.segments import Segments
@@ -83,7 +83,7 @@ class Conveyor:
     name = "conveyor"
     instruction = "pick the cube up from the moving belt"
     observation_noise, workspace_height = None, 0.0
-    schema: Schema = robot_schema(environment_state_dim=6)
+    schema: Schema = robot_schema((*point("cube"), "belt.vy", "cube.sin_4yaw", "cube.cos_4yaw"))
     episode_s = 6.0
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.transforms import turn_planar
 from sim.scene.kinematics import Q_HOME
 from sim.scene.model import CONTACT, MAX_WIDTH, add_boxes
-from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.task import ObservationNoise, Scorer, direction, point
 from sim.scene.world import World
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
@@ -53,7 +53,9 @@ class Drawer:
     name = "drawer"
     instruction = "put the cup into the drawer and close it"
     observation_noise, workspace_height = ObservationNoise(points=(3, 3)), TABLE_Z
-    schema: Schema = mobile_schema(environment_state_dim=9)
+    schema: Schema = mobile_schema(
+        (*point("cup"), *point("handle"), "drawer.opening", *direction("drawer.outward"))
+    )
     episode_s = 40.0
     num_stages = 4
     """Opened, cup lifted, cup in the drawer, closed."""

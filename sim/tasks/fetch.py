@@ -17,7 +17,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.transforms import turn_planar
 from sim.scene.kinematics import Q_HOME
 from sim.scene.model import MAX_WIDTH
-from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.task import ObservationNoise, Scorer, direction, point
 from sim.scene.world import World
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
@@ -45,7 +45,16 @@ class Fetch:
     name = "fetch"
     instruction = "bring the cup from the table to the tray in the other room"
     observation_noise, workspace_height = ObservationNoise(points=(3, 3, 2)), TABLE_Z
-    schema: Schema = mobile_schema(environment_state_dim=14)
+    schema: Schema = mobile_schema(
+        (
+            *point("cup"),
+            *point("tray"),
+            *point("door")[:2],
+            *direction("through_door"),
+            *direction("to_table_a"),
+            *direction("to_table_b"),
+        )
+    )
     episode_s = 40.0
     num_stages = 4
     """Reached, lifted, through the door, placed."""

@@ -22,7 +22,7 @@ from robot_runtime.core.values.schema import Schema
 from sim.scene.arms import ArmInScene
 from sim.scene.kinematics import Q_HOME
 from sim.scene.model import MAX_WIDTH
-from sim.scene.task import EpisodeScore, HeldFor, ObservationNoise, Scorer, two_arm_schema
+from sim.scene.task import EpisodeScore, HeldFor, ObservationNoise, Scorer, point, two_arm_schema
 from sim.scene.world import World
 from sim.tasks.cube import CUBE_SIZE, add_cube
 from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
@@ -81,7 +81,7 @@ class Handover:
     name = "handover"
     instruction = "pass the cube from the right hand to the left and put it into the tray"
     observation_noise, workspace_height = ObservationNoise(points=(3, 3)), 0.0
-    schema: Schema = two_arm_schema(environment_state_dim=8)
+    schema: Schema = two_arm_schema((*point("cube"), *point("tray"), "cube.sin_4yaw", "cube.cos_4yaw"))
     episode_s = 20.0
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:

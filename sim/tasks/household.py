@@ -34,14 +34,15 @@ _PATH_STEP_NS = 20_000_000
 _WOOD, _WALL = [0.72, 0.60, 0.46, 1.0], [0.85, 0.86, 0.84, 1.0]
 
 
-def mobile_schema(environment_state_dim: int) -> Schema:
+def mobile_schema(scene: tuple[str, ...] = ()) -> Schema:
     """What the mobile robot offers: base rows from where it looked, the hand in the base, a gripper."""
     return Schema(
         action_fields=(BasePose(Reference.RELATIVE), EndEffectorPose(), GripperWidth()),
         num_joints=7,
         has_gripper=True,
         has_base=True,
-        environment_state_dim=environment_state_dim,
+        environment_state_dim=len(scene),
+        environment_state_names=scene,
         cameras={"overview": CAMERA_SIZE, "chest": EYE_SIZE, "wrist": EYE_SIZE},
     )
 

@@ -17,7 +17,7 @@ from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.schema import Schema
 from sim.scene.kinematics import Q_HOME, R_DOWN
 from sim.scene.model import MAX_WIDTH, ROBOT, SCENE
-from sim.scene.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from sim.scene.task import EpisodeScore, HeldFor, Scorer, point, robot_schema
 from sim.scene.world import World
 from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
@@ -39,7 +39,7 @@ class PickPlace:
     name = "pick_place"
     instruction = "put the cube into the tray behind the wall"
     observation_noise, workspace_height = None, 0.0
-    schema: Schema = robot_schema(environment_state_dim=5)
+    schema: Schema = robot_schema((*point("cube"), "cube.sin_4yaw", "cube.cos_4yaw"))
     episode_s = 15.0
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:

@@ -31,7 +31,7 @@ from robot_runtime.core.values.schema import Schema
 from sim.episodes.reactions import Reactions
 from sim.scene.kinematics import P_HAND_E, Q_HOME, R_DOWN
 from sim.scene.model import CONTACT, DT_NS, ROBOT, SCENE
-from sim.scene.task import EpisodeScore, Scorer, robot_schema
+from sim.scene.task import EpisodeScore, Scorer, point, robot_schema
 from sim.scene.world import World
 
 WIDTH = 0.02
@@ -95,7 +95,7 @@ class Strike:
     name = "strike"
     instruction = "hit the ball back over the net"
     observation_noise, workspace_height = None, 0.0
-    schema: Schema = robot_schema(environment_state_dim=6)
+    schema: Schema = robot_schema((*point("ball"), "ball.vx", "ball.vy", "ball.vz"))
     episode_s = 3.0
 
     def __init__(self) -> None:

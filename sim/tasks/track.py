@@ -21,7 +21,7 @@ from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.schema import Schema
 from sim.episodes.reactions import Reactions
 from sim.scene.kinematics import Q_HOME, R_DOWN
-from sim.scene.task import EpisodeScore, Scorer, robot_schema
+from sim.scene.task import EpisodeScore, Scorer, point, robot_schema
 from sim.scene.world import World
 from sim.tasks.segments import Segments
 
@@ -76,7 +76,7 @@ class Track:
     name = "track"
     instruction = "follow the moving sphere with the hand"
     observation_noise, workspace_height = None, 0.0
-    schema: Schema = robot_schema(environment_state_dim=6)
+    schema: Schema = robot_schema((*point("target"), "target.vx", "target.vy", "target.vz"))
     episode_s = 10.0
 
     def __init__(self) -> None:

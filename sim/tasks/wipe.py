@@ -16,7 +16,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.transforms import turn_planar
 from sim.scene.kinematics import P_HAND_E, Q_HOME
 from sim.scene.model import DT_NS, ROBOT
-from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.task import ObservationNoise, Scorer, direction, point
 from sim.scene.world import World
 from sim.tasks.household import TABLE_Z, HouseholdScorer, add_table, in_base, mobile_schema, put
 
@@ -41,7 +41,9 @@ class Wipe:
     name = "wipe"
     instruction = "wipe the marked area of the counter"
     observation_noise, workspace_height = ObservationNoise(points=(3, 3)), TABLE_Z
-    schema: Schema = mobile_schema(environment_state_dim=10)
+    schema: Schema = mobile_schema(
+        (*point("frontier"), *point("area_end"), *direction("along"), *direction("to_counter"))
+    )
     episode_s = 40.0
     num_stages = 4
     """Quarters of the area."""

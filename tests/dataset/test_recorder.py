@@ -33,7 +33,7 @@ from sim.tasks.household import mobile_schema
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
 SIZE = (48, 64)
-SCHEMA = replace(mobile_schema(2), cameras={"chest": SIZE})
+SCHEMA = replace(mobile_schema(("a", "b")), cameras={"chest": SIZE})
 RECORDING = Recording(schema=SCHEMA, extra={"label": (2, 3)})
 DOWN = PoseCommand(p_BE=np.array([0.5, 0.1, 0.8]), quat_BE=np.array([0.0, 1.0, 0.0, 0.0]))
 

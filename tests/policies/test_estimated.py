@@ -50,7 +50,7 @@ def as_told(seen: Observation, deviations: float) -> Observation:
 
 
 def test_deviations_have_no_effect_on_a_policy_that_was_told_the_scene_until_it_is_trained(told):
-    schema = replace(told.info.schema, environment_state_dim=NUM)
+    schema = replace(told.info.schema, environment_state_dim=NUM, environment_state_names=())
     seen = [looked(seed) for seed in range(3)]
     behind = behind_estimator(told, [demonstration(as_told(o, -5.0)) for o in seen], schema)
     assert behind.model_config.state_dim == told.model_config.state_dim + NUM // 2
@@ -66,7 +66,11 @@ def test_deviations_have_no_effect_on_a_policy_that_was_told_the_scene_until_it_
 def test_a_policy_that_was_told_another_scene_is_refused(told):
     seen = [demonstration(as_told(looked(0), -5.0))]
     with pytest.raises(InvalidValueError, match=r"'drawer' is told 42 numbers.* one that is told 47"):
-        behind_estimator(load("drawer"), seen, replace(told.info.schema, environment_state_dim=NUM))
+        behind_estimator(
+            load("drawer"),
+            seen,
+            replace(told.info.schema, environment_state_dim=NUM, environment_state_names=()),
+        )
 
 
 def test_what_was_not_recorded_is_told_as_wrongly_as_what_is_most_like_it():

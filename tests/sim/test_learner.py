@@ -10,12 +10,14 @@ from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Plain
 from policies.flow.support import declared
 from policies.load import load_policy
+from policies.shipped import shipped_checkpoints
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
-from sim.demonstrations.demonstrations import disturbed_episode
+from sim.demonstrations.demonstrations import collect, disturbed_episode
 from sim.demonstrations.learner import Learner
 from sim.demonstrations.perturbations import PerturbationSegment, run_segment
 from sim.demonstrations.rollout_robot import robot_rollout
+from sim.demonstrations.training_data import by_labels
 from sim.experts import make_expert
 from sim.scene.model import MAX_WIDTH
 from sim.scene.world import World
@@ -131,3 +133,17 @@ def test_where_a_learner_fails_is_kept_and_where_only_disturbances_lead_is_not(m
     is_open = [sample.observation.state.gripper_width > 0.07 for sample in kept]
     closes = [sample.rows[-1, 12] < 0.05 for sample in kept]
     assert np.mean(np.logical_and(is_open, closes)) > 0.05  # it is told what it ought to do
+
+
+@pytest.mark.parametrize("name", shipped_checkpoints())
+def test_a_shipped_policy_knows_the_scene_quantities_of_its_task_by_name(name):
+    seen, task = load(name).info.schema, make_task(name.split("-")[0])
+    if not name.endswith("-seeing"):
+        assert seen.environment_state_names == task.schema.environment_state_names
+    assert len(task.schema.environment_state_names) == len(task.environment_state(World(task, seed=0)))
+
+
+def test_a_network_of_two_tasks_has_no_names_for_its_scene_quantities():
+    samples = [collect(name, num_episodes=2, seed=0)[0] for name in ("track", "strike")]
+    data = by_labels("track", samples, "base")
+    assert data.schema.environment_state_names == ()
