@@ -1,9 +1,11 @@
-"""Whether a person sees the robot, its plan and its target: pixels of the run page in a real browser."""
+"""Whether a person sees the robot, its plan and its target, and can read each page: in a real browser."""
 
 import io
 import json
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,10 @@ from robot_runtime.page.state import PageState
 from robot_runtime.page.view import view_of
 from robot_runtime.page.web import PageServer
 
+ROOT = Path(__file__).parents[2]
+RUN, GUIDE = (ROOT / "robot_runtime" / "page" / "static" / name for name in ("index.html", "guide.html"))
+SERVER = ROOT / "robot_runtime" / "server" / "static" / "server.html"
+WEBXR = ROOT / "drivers" / "webxr" / "page.html"
 LEAST_RATIO = 3.0
 """Of luminances, for what is no text: WCAG 2.2, 1.4.11."""
 WHITE = (0.92, 0.92, 0.9, 1.0)
@@ -61,16 +67,18 @@ def pixels(page: Page) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), float)[60:-20, 20:-180]
 
 
-def changed(page: Page, before: np.ndarray) -> np.ndarray:
-    """The view once something new is drawn in it, and has stayed as it is."""
-    deadline_s, last = time.monotonic() + 120.0, before
+def changed(page: Page, before: np.ndarray, least: float) -> tuple[np.ndarray, float]:
+    """The view once what is drawn in it stands out by this ratio, and its ratio; or after two minutes."""
+    deadline_s, last, found = time.monotonic() + 120.0, before, 0.0
     while time.monotonic() < deadline_s:
         time.sleep(0.5)
         now = pixels(page)
         if (np.abs(now - before).max(axis=-1) > 12).sum() > 50 and np.array_equal(now, last):
-            return now
+            found = ratio(before, now)
+            if found >= least:
+                break
         last = now
-    pytest.fail("nothing new was drawn in 120 s")
+    return last, found
 
 
 def ratio(before: np.ndarray, after: np.ndarray) -> float:
@@ -88,7 +96,7 @@ def test_robot_plan_and_target_stand_out_from_the_background(browser: Browser, s
     with Scene(None) as scene, PageServer("127.0.0.1", 0, NoRun(), scene) as server:
         page = browser.new_page(viewport={"width": 1000, "height": 700}, color_scheme=scheme)
         page.goto(server.url)
-        seen = changed(page, np.full_like(pixels(page), -100.0))
+        seen, _ = changed(page, np.zeros_like(pixels(page)), 0.0)
         drawn = {
             "plan": lambda: scene.show_plan({"hand/settled": line}),
             "target": lambda: scene.show_plan(
@@ -98,9 +106,121 @@ def test_robot_plan_and_target_stand_out_from_the_background(browser: Browser, s
         }
         found = {}
         for name, draw in drawn.items():
-            before = seen
             draw()
-            seen = changed(page, before)
-            found[name] = ratio(before, seen)
+            seen, found[name] = changed(page, seen, LEAST_RATIO)
         page.close()
     assert min(found.values()) >= LEAST_RATIO, found
+
+
+def without_code(file: Path) -> str:
+    """A page with its styles, all of its parts shown, and none of its scripts."""
+    html = re.sub(r"<script.*?</script>", "", file.read_text(), flags=re.DOTALL)
+    html = re.sub(
+        r'<link rel="stylesheet" href="(.*?)">',
+        lambda m: f"<style>{(file.parent / m[1]).read_text()}</style>",
+        html,
+    )
+    html = re.sub(r"</?template.*?>", "", html)
+    return re.sub(r"(<[^>]*?) hidden(?=[ >])", r"\1", html)
+
+
+HARD_TO_READ = """() => {
+  const parse = (text) => {
+    const n = text.match(/[\\d.]+/g).map(Number), scale = text.startsWith("color(") ? 255 : 1;
+    return [n[0] * scale, n[1] * scale, n[2] * scale, n[3] ?? 1];
+  };
+  const over = (top, under) => top.slice(0, 3).map((c, i) => c * top[3] + under[i] * (1 - top[3]));
+  const luminance = (rgb) => {
+    const part = (v) => v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+    return 0.2126 * part(rgb[0]) + 0.7152 * part(rgb[1]) + 0.0722 * part(rgb[2]);
+  };
+  const behind = (e) => {
+    const layers = [];
+    for (; e; e = e.parentElement) layers.unshift(parse(getComputedStyle(e).backgroundColor));
+    return layers.reduce((under, layer) => over(layer, under), [255, 255, 255]);
+  };
+  const found = [];
+  for (const e of document.querySelectorAll("body, body *")) {
+    const text = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join("");
+    const style = getComputedStyle(e);
+    if (!text || style.visibility === "hidden" || !e.getClientRects().length) continue;
+    const size = parseFloat(style.fontSize), isBold = +style.fontWeight >= 700;
+    const least = size >= 24 || (isBold && size >= 18.66) ? 3.0 : 4.5;
+    const back = behind(e);
+    const [a, b] = [luminance(over(parse(style.color), back)), luminance(back)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05), what = e.id || e.className || e.tagName;
+    if (ratio < least) found.push(`${document.body.className}: ${what} "${text}" ${ratio} < ${least}`);
+  }
+  return found;
+}"""
+"""Texts that are too faint before what lies behind them: WCAG 2.2, 1.4.3 (4.5, of large ones 3)."""
+STATES = {
+    RUN: ("waiting", "run", "hold", "halted", "recorded", "over"),
+    GUIDE: ("", "usable", "refused", "over"),
+    SERVER: ("",),
+    WEBXR: ("", "ar"),
+}
+ADDED = {
+    RUN: {
+        "#parts tbody": "".join(
+            f'<tr><td>arm</td><td><span class="by {who}">{who}</span> <span class="phase">correct</span></td>'
+            "<td><button>Take over</button></td></tr>"
+            for who in ("POLICY", "HUMAN", "SCRIPTED", "SAFETY", "HOLD")
+        ),
+        "#lines": '<li><time>1.0</time>a line</li><li class="loud"><time>1.0</time>a warning</li>',
+        "#numbers": "<span>late</span><span>1.0</span>",
+        "#answer": "an answer",
+        "#banner": "no news",
+        "#task-now": "a task",
+        "#who": "a policy",
+        "#cameras": '<figure><figcaption>chest</figcaption></figure><figure class="old">'
+        "<figcaption>wrist</figcaption></figure>",
+    },
+    GUIDE: {
+        "#marks": '<li class="there"><b>left</b><span>12°</span></li><li><b>right</b><span>3°</span></li>',
+        "#marks-name": "tilts",
+        "#gauges": '<div class="gauge"><b>board</b><span>0.3</span></div>',
+        "#reasons": '<li class="fatal"><b>too few</b>views</li>',
+        "#rows": "<tr><td>focal length</td><td>612</td></tr>",
+        "#title": "camera.json",
+        "#wanted": "/ 25",
+        "#problem": "too dark",
+    },
+    SERVER: {
+        ".robots tbody": '<tr><td class="late">3 s</td><td class="now runs">runs</td></tr>'
+        '<tr><td>3 s</td><td class="now waits">waits</td></tr>',
+        ".outcomes tbody": "<tr><td>done</td><td>3</td></tr>",
+        ".figures": "<div><b>3</b><small>robots</small></div>",
+        ".name": "fetch",
+        ".ready": "warm",
+        "#gpus": "no GPU",
+    },
+    WEBXR: {"#note": "drive"},
+}
+"""What the pages' code adds, by selector."""
+CLASSES = {
+    WEBXR: ("#state", ("leads", "held", "no")),
+    SERVER: (".ready", ("yes",)),
+    RUN: ("#answer", ("refused",)),
+}
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("file", STATES, ids=lambda file: file.stem)
+def test_each_text_of_a_page_can_be_read_in_each_of_its_states(browser: Browser, file: Path, scheme: str):
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme=scheme)
+    page.set_content(without_code(file))
+    for selector, html in ADDED[file].items():
+        page.eval_on_selector(selector, "(e, html) => { e.innerHTML = html; }", html)
+    page.add_style_tag(content="* { transition: none !important; }")
+    found = []
+    selector, classes = CLASSES.get(file, ("body", ()))
+    for state in STATES[file]:
+        page.eval_on_selector("body", "(e, state) => { e.className = state; }", state)
+        found += page.evaluate(HARD_TO_READ)
+    for name in classes:
+        page.eval_on_selector(selector, "(e, name) => { e.classList.add(name); }", name)
+        found += page.evaluate(HARD_TO_READ)
+        page.eval_on_selector(selector, "(e, name) => { e.classList.remove(name); }", name)
+    page.close()
+    assert found == [], "\n".join(found)
