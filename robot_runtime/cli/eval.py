@@ -107,7 +107,8 @@ class Eval:
         results, period_ns = done.episodes, done.control_period_ns
         robot_s, wall_s = sum(r.summary["duration_s"] for r in results), time.monotonic() - start_s
         print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
-        self._report(summarise(results), {name for result in results for name in result.score.metrics})
+        own = {name for result in results for name in result.score.metrics}
+        self._report(summarise(results), own, rule=str(done.config.get("success", "")))
         for sentence in what_was_otherwise(results, control_period_ns=period_ns):
             print(sentence)
         if self.json is not None:
@@ -209,8 +210,8 @@ class Eval:
 
             return run(on_episode)
 
-    def _report(self, summary: dict, own: Collection[str]) -> None:
-        """own: the env's own figures, which are shown if they are 0, too."""
+    def _report(self, summary: dict, own: Collection[str], *, rule: str) -> None:
+        """own: the env's own figures, which are shown if they are 0, too. rule: when an episode succeeds."""
         from rich.table import Table
 
         from robot_runtime.cli.console import plain_console
@@ -221,7 +222,7 @@ class Eval:
             table.add_row("success", "not said: no step gave is_success")
         else:
             low, high = interval
-            table.add_row("success", f"{rate:.1%}  (95 % interval {low:.1%} to {high:.1%})")
+            table.add_row(f"success {rule}".strip(), f"{rate:.1%}  (95 % interval {low:.1%} to {high:.1%})")
         shown = {name: value for name, value in summary.items() if value or name in own}
         for name, value in shown.items():
             table.add_row(name, f"{value:.4g}")

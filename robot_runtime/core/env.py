@@ -65,6 +65,8 @@ class EnvInfo:
     """Whether its cameras take pictures of any size that a policy looks at."""
     state_names: tuple[str, ...] = ()
     """What the plain numbers of its state are called, in order."""
+    any_success: bool = False
+    """Of an `Env`: whether an episode succeeds if any step did; False: if its last step did."""
 
     def __post_init__(self) -> None:
         if not self.name or self.control_period_ns <= 0 or self.episode_ns < self.control_period_ns:
@@ -88,6 +90,7 @@ class EnvInfo:
         cameras: Mapping[str, tuple[int, int]] | None = None,
         is_held: bool = True,
         at_rest: Mapping[str, float] | None = None,
+        any_success: bool = False,
     ) -> "EnvInfo":
         """Of an env whose action and state are plain numbers, in units of their own.
 
@@ -98,6 +101,7 @@ class EnvInfo:
         is_held: an action stands until the next row is due; or actions are places on a path between rows.
         at_rest: of actions that are velocities or steps, by name, what stops them, as 0: told before the
             first answer and where a plan has ended. All others are places and stay.
+        any_success: whether an episode succeeds if any step did; or only if its last step did.
         InvalidValueError: a number or a name cannot be.
         """
         actions, state, at_rest = tuple(actions), tuple(state), at_rest or {}
@@ -130,7 +134,13 @@ class EnvInfo:
             control_period_ns=period_ns,
             episode_ns=max_steps * period_ns,
             state_names=state,
+            any_success=any_success,
         )
+
+    @property
+    def success_rule(self) -> str:
+        """When an episode of an `Env` counts as a success, in words."""
+        return "in any step" if self.any_success else "at the end"
 
     @property
     def control_hz(self) -> float:
@@ -148,9 +158,9 @@ class EnvStep:
     """Camera name -> picture (h, w, 3) uint8."""
     is_done: bool = False
     """Whether the episode is over before its time limit."""
-    is_success: bool | None = None
-    """Whether the task is done now; an episode succeeds if it ever was. None in all steps: the env does not
-    say, and the episodes have no success."""
+    is_success: bool | np.bool_ | None = None
+    """Whether the task is done now, see `EnvInfo.any_success`. None in all steps: the env does not say, and
+    the episodes have no success."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Figures of the episode so far, each with its unit in its name; those of the last step count."""
 

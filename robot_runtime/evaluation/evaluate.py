@@ -18,7 +18,7 @@ from robot_runtime.evaluation.loop import play, play_together
 from robot_runtime.evaluation.remote_policy import RemotePolicy
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.statistics import summarise, to_json
-from robot_runtime.evaluation.stepped_env import as_robot_env, is_gymnasium
+from robot_runtime.evaluation.stepped_env import SteppedEnv, as_robot_env, is_gymnasium
 from robot_runtime.evaluation.traces import LatencyTrace, constant, find_trace
 from robot_runtime.log.config import LogConfig
 
@@ -131,6 +131,8 @@ def evaluate(
         "control_period_ns": info.control_period_ns,
         "sampling_share": sampling_share,
     }
+    if isinstance(envs[0], SteppedEnv):
+        config["success"] = info.success_rule
     return Evaluation(config=config, episodes=results)
 
 

@@ -6,6 +6,7 @@
 import importlib
 import json
 import tomllib
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -41,12 +42,13 @@ class GymnasiumSettings:
     state_names: tuple[str, ...] = ()
     success: str = ""
     """Key of `info`; or "terminated", or "none"."""
+    any_success: bool = False
+    """As `is_held` and `at_rest`, see `EnvInfo.of_numbers`."""
     control_hz: float | None = None
     """Steps per simulated second; `metadata["render_fps"]` if it is not told."""
     max_steps: int | None = None
     task: str = ""
     is_held: bool = True
-    """As the next, see `EnvInfo.of_numbers`."""
     at_rest: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -116,6 +118,7 @@ class GymnasiumEnv:
             cameras={camera: boxes[key].shape[:2] for camera, key in self._cameras.items()},
             is_held=told.is_held,
             at_rest=told.at_rest,
+            any_success=told.any_success,
         )
 
     @property
@@ -158,7 +161,7 @@ class GymnasiumEnv:
         keys = (self._told.success,) if self._told.success else SUCCESS_KEYS
         for key in keys:
             if key in info:
-                return bool(np.all(info[key]))
+                return self._boolean(key, info[key])
         has = f"has only {', '.join(sorted(info))}" if info else "is empty"
         raise EnvError(
             f"{self._name} does not say whether it succeeded: its info {has}, not {' or '.join(keys)}. Tell "
@@ -166,25 +169,41 @@ class GymnasiumEnv:
             f'ends before its time) or "{NONE}" (there is none; the return is reported)'
         )
 
+    def _boolean(self, key: str, value: Any) -> bool:
+        """Of a bool, or of one number that is 0 or 1, as the environments have it."""
+        number = np.asarray(value)
+        if number.size != 1 or number.dtype.kind not in "biuf" or number.item() not in (0, 1):
+            raise EnvError(f"{self._name}: info[{key!r}] is {value!r:.100}; a success is True or False")
+        return bool(number.item())
+
 
 def make_gymnasium(env_id: str, settings: GymnasiumSettings | None = None) -> GymnasiumEnv:
-    """An environment by its id; the package before a slash is imported first, as it registers its own.
+    """An environment by its id.
 
-    InvalidValueError: a package is missing, or the id is unknown.
+    env_id: as Gymnasium has it, "CartPole-v1"; or with the package that registers it before a slash,
+        "gym_pusht/PushT-v0" (an id with this namespace) or "gymnasium_robotics/FetchReach-v4" (an id
+        without one), or before a colon, as `gymnasium.make` takes it.
+    InvalidValueError: a package is missing or fails, or the id is unknown.
     """
     told = settings or GymnasiumSettings()
     _import("gymnasium", "gymnasium")
-    package, slash, _ = env_id.partition("/")
-    if slash:
+    package, mark, own = env_id.partition(":" if ":" in env_id else "/")
+    if mark:
         _import(package, package.replace("_", "-"))
     import gymnasium
 
+    known = own if own in gymnasium.registry and env_id not in gymnasium.registry else env_id
     try:
-        env = gymnasium.make(env_id, **told.kwargs)
+        env = gymnasium.make(known, **told.kwargs)
     except gymnasium.error.Error as error:
         raise InvalidValueError(f"Gymnasium cannot make {env_id!r}: {error}") from error
     except TypeError as error:
         raise InvalidValueError(f"{env_id} does not take kwargs {dict(told.kwargs)}: {error}") from error
+    except Exception as error:  # of the environment's own code
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvalidValueError(
+            f"{env_id} fails when it is made: {type(error).__name__} {error} ({at.filename}:{at.lineno})"
+        ) from error
     return GymnasiumEnv(env, told)
 
 
@@ -222,9 +241,11 @@ def _import(module: str, package: str) -> None:
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != module:
-            raise
-        raise InvalidValueError(f"there is no package {module}: pip install {package}") from error
+        if error.name is not None and error.name.split(".")[0] == module:
+            raise InvalidValueError(f"there is no package {module}: pip install {package}") from error
+        raise InvalidValueError(f"{module} cannot be imported: {error}") from error
+    except Exception as error:  # whatever a package does while it is imported
+        raise InvalidValueError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _kind(space: object) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
+from types import NoneType
 
 import numpy as np
 
@@ -64,9 +66,12 @@ class SteppedEnv:
         with self._named():
             step = self._env.step(np.concatenate(numbers))
         self._take(step)
-        self._has_success |= self._step.is_success is not None
-        if self._step.is_success and self._done_ns is None:
+        is_success = self._step.is_success
+        self._has_success |= is_success is not None
+        if is_success and self._done_ns is None:
             self._done_ns = self._now_ns
+        elif not is_success and not self.info.any_success:
+            self._done_ns = None  # it was done for a while
         return self._step.is_done
 
     def score(self) -> EpisodeScore:
@@ -113,6 +118,8 @@ class SteppedEnv:
         if not np.isfinite(numbers).all():
             wrong = [name for name, x in zip(names, numbers, strict=True) if not np.isfinite(x)]
             raise EnvError(f"{where}: its state is not finite: {', '.join(wrong)}")
+        if not isinstance(step.is_success, bool | np.bool_ | NoneType):
+            raise EnvError(f"{where}: is_success is True, False or None, got {step.is_success!r:.100}")
         self._step, self._numbers = step, numbers
 
     def _picture(self, name: str, size: tuple[int, int]) -> np.ndarray:
@@ -131,20 +138,31 @@ class SteppedEnv:
 def as_robot_env(env: object) -> RobotEnv:
     """The env as the loop wants it; InvalidValueError: it is none, one sentence for all that is missing."""
     if isinstance(env, RobotEnv):
+        _check_reset(env)
         return env
-    if isinstance(env, Env):
-        if not isinstance(env.info, EnvInfo):
-            raise InvalidValueError(f"an env's info is an EnvInfo, got {type(env.info).__name__}")
-        return SteppedEnv(env)
     if is_gymnasium(env):
         from robot_runtime.evaluation.gymnasium_env import GymnasiumEnv
 
         return SteppedEnv(GymnasiumEnv(env))
+    if isinstance(env, Env):
+        _check_reset(env)
+        if not isinstance(env.info, EnvInfo):
+            raise InvalidValueError(f"an env's info is an EnvInfo, got {type(env.info).__name__}")
+        return SteppedEnv(env)
     missing = [name for name in ("info", "reset", "step") if not hasattr(env, name)]
     raise InvalidValueError(
         f"an env has info, reset(seed) and step(action), or is one of Gymnasium's; {type(env).__name__} "
         f"lacks {', '.join(missing)}"
     )
+
+
+def _check_reset(env: Env | RobotEnv) -> None:
+    try:
+        signature(env.reset).bind(0)
+    except TypeError as error:
+        raise InvalidValueError(
+            f"{type(env).__name__}.reset takes the seed of the episode, reset(seed): {error}"
+        ) from error
 
 
 def is_gymnasium(env: object) -> bool:

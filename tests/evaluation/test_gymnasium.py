@@ -1,6 +1,7 @@
 """Gymnasium's environments: read from what they say, told what they do not."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +10,12 @@ from robot_runtime import evaluate
 from robot_runtime.core.values.action import Numbers
 from robot_runtime.errors import EnvError, InvalidValueError, UnknownNameError
 from robot_runtime.evaluation.evaluate import told_env
-from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
+from robot_runtime.evaluation.gymnasium_env import (
+    GymnasiumEnv,
+    GymnasiumSettings,
+    make_gymnasium,
+    make_lerobot,
+)
 from tests.evaluation.points import NumbersPolicy, Point
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -211,3 +217,60 @@ def test_of_lerobots_environments_those_with_an_id_are_made_and_others_said_to_b
         make_lerobot("nowhere")
     with pytest.raises(InvalidValueError, match="makes 'libero' by code of its own"):
         make_lerobot("libero")
+
+
+@pytest.mark.parametrize(("value", "succeeds"), [(np.float32(1.0), True), (0, False), (np.bool_(True), True)])
+def test_a_success_may_be_a_number_of_zero_or_one(value, succeeds):
+    class Numbered(Reacher):
+        def step(self, action):
+            return (*super().step(action)[:4], {"is_success": value})
+
+    env = GymnasiumEnv(Numbered(), GymnasiumSettings(max_steps=3))
+    env.reset(0)
+    assert env.step(np.zeros(2)).is_success is succeeds
+
+
+@pytest.mark.parametrize("value", [0.5, "yes", [True, True], None])
+def test_a_success_that_is_neither_true_nor_false_is_refused(value):
+    class Vague(Reacher):
+        def step(self, action):
+            return (*super().step(action)[:4], {"is_success": value})
+
+    env = GymnasiumEnv(Vague(), GymnasiumSettings(max_steps=3))
+    env.reset(0)
+    with pytest.raises(EnvError, match=r"info\['is_success'\] is .*; a success is True or False"):
+        env.step(np.zeros(2))
+
+
+@pytest.mark.parametrize("env_id", ["own_envs/Reach-v0", "own_envs:Reach-v0"])
+def test_an_id_without_a_namespace_is_found_behind_the_package_that_registers_it(
+    tmp_path, monkeypatch, env_id
+):
+    (tmp_path / "own_envs.py").write_text(
+        "import gymnasium\nfrom tests.evaluation.test_gymnasium import Reacher\n"
+        "gymnasium.register('Reach-v0', entry_point=Reacher, max_episode_steps=30)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make_gymnasium(env_id).info.state_names[:2] == ("agent_1", "agent_2")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "import nowhere_to_be_found",
+            "broken_envs cannot be imported: No module named 'nowhere_to_be_found'",
+        ),
+        ("1 / 0", "broken_envs cannot be imported: ZeroDivisionError: division by zero"),
+        (
+            "import gymnasium\ngymnasium.register('Bad-v0', entry_point=lambda: 1 / 0)",
+            r"broken_envs/Bad-v0 fails when it is made: ZeroDivisionError .* \(.*broken_envs.py:2\)",
+        ),
+    ],
+)
+def test_a_package_or_an_environment_that_fails_is_one_sentence(tmp_path, monkeypatch, code, words):
+    (tmp_path / "broken_envs.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_envs", raising=False)
+    with pytest.raises(InvalidValueError, match=words):
+        make_gymnasium("broken_envs/Bad-v0")

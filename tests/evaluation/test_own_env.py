@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from robot_runtime import evaluate
 from robot_runtime.core.env import EnvInfo, EnvStep, EpisodeScore
@@ -121,6 +123,55 @@ def test_an_env_that_never_says_is_success_has_none_instead_of_failures():
     done = evaluate(goal_policy(), Silent, seeds=range(2))
     assert done.summary()["success"] is None
     assert not any(result.score.has_success for result in done.episodes)
+
+
+@given(done=st.lists(st.booleans(), min_size=5, max_size=5), any_success=st.booleans())
+@example(done=[False, True, True, False, False], any_success=False)
+def test_an_episode_succeeds_by_its_last_step_or_by_any_of_them_as_the_env_declares(done, any_success):
+    class Listed(Point):
+        info = EnvInfo.of_numbers(
+            "listed", actions=("x", "y"), low=-1.0, high=1.0, state=("x", "y", "goal_x", "goal_y"),
+            control_hz=10.0, max_steps=5, any_success=any_success,
+        )  # fmt: skip
+
+        def __init__(self) -> None:
+            super().__init__(self.info)
+
+        def shown(self) -> EnvStep:
+            k = len(self.told)
+            return EnvStep(state=super().shown().state, is_success=k > 0 and done[k - 1])
+
+    out = evaluate(goal_policy(), Listed(), seeds=[3])
+    succeeded = any(done) if any_success else done[-1]
+    assert out.success == float(succeeded)
+    assert out.config["success"] == ("in any step" if any_success else "at the end")
+    if any_success:
+        begun = done.index(True) if succeeded else 0
+    else:
+        begun = max((k for k in range(5) if not done[k]), default=-1) + 1
+    completion_s = out.summary()["completion_s_median"]
+    assert completion_s == (pytest.approx((begun + 1) / 10.0) if succeeded else None)
+
+
+@pytest.mark.parametrize("is_success", [0.5, 1, "yes", [True, False]])
+def test_a_success_that_is_no_boolean_is_refused(is_success):
+    class Unsure(Point):
+        def shown(self) -> EnvStep:
+            step = super().shown()
+            object.__setattr__(step, "is_success", is_success if self.told else None)  # not checked in a run
+            return step
+
+    with pytest.raises(EnvError, match="is_success is True, False or None, got"):
+        evaluate(goal_policy(), Unsure(), seeds=[3])
+
+
+def test_an_env_whose_reset_takes_no_seed_is_refused_before_the_first_episode():
+    class Unseeded(Point):
+        def reset(self) -> EnvStep:
+            return super().reset(0)
+
+    with pytest.raises(InvalidValueError, match=r"Unseeded\.reset takes the seed of the episode"):
+        evaluate(goal_policy(), Unseeded(), seeds=[3])
 
 
 def test_pictures_are_declared_by_env_and_policy_in_the_same_words():
