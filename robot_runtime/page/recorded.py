@@ -60,8 +60,9 @@ class Recording:
 
     @property
     def end_s(self) -> float:
-        """Of the newest message, since the run's begin [s]."""
-        return max(0.0, (self._times[-1] - self._start_ns) / NS_PER_S)
+        """Of the last control step, since the run's begin [s]; what was logged after it is shown with it."""
+        last = next((m for m in reversed(self.messages) if m.topic == "/mode"), self.messages[-1])
+        return max(0.0, (last.log_ns - self._start_ns) / NS_PER_S)
 
     @property
     def _start_ns(self) -> int:
@@ -95,7 +96,8 @@ class Recording:
         self._feed(state, bisect_right(self._times, self._ns(from_s)), t_s)
 
     def _feed(self, state: PageState, begin: int, t_s: float) -> None:
-        for message in self.messages[begin : bisect_right(self._times, self._ns(t_s))]:
+        end = None if t_s >= self.end_s else bisect_right(self._times, self._ns(t_s))
+        for message in self.messages[begin:end]:
             state.take(message.topic, message.log_ns, message.data)
         for camera, pictures in self._pictures.items():
             i = bisect_right(pictures, (self._ns(t_s), len(self._chunks))) - 1

@@ -19,12 +19,13 @@ from robot_runtime.core.values.command import Command, GripperCommand, JointComm
 from robot_runtime.evaluation.result import Episode
 
 COLOURS = {
-    Authority.POLICY: "#2a6f97",
-    Authority.HUMAN: "#f2b134",
-    Authority.HOLD: "#cfd8dc",
-    Authority.SCRIPTED: "#8f6bb3",
-    Authority.SAFETY: "#d1495b",
+    Authority.POLICY: "#2f6fbb",
+    Authority.HUMAN: "#8d3fbf",
+    Authority.HOLD: "#9a6700",
+    Authority.SCRIPTED: "#0f766e",
+    Authority.SAFETY: "#d92d2d",
 }
+"""Those of the run page (`robot_runtime/page/static/page.css`)."""
 _PART = "arm"
 
 
@@ -47,7 +48,10 @@ def plot_takeover(episodes: Mapping[str, Episode], path: Path) -> None:
         _draw(elbow, times, ticks, _elbow, "arm.joint_4 [rad]")
     axes[-1].set_xlabel("time since the start of the episode [s]")
     handles: list[Artist] = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
-    handles += [plt.Line2D([], [], color="#1d2b36"), plt.Line2D([], [], color="#d1495b", ls=":")]
+    handles += [
+        plt.Line2D([], [], color="#1d2b36"),
+        plt.Line2D([], [], color=COLOURS[Authority.POLICY], ls=":"),
+    ]
     labels = [*(who.value for who in COLOURS), "commanded", "what the policy wanted"]
     fig.legend(handles, labels, loc="lower center", ncols=7, frameon=False)
     fig.tight_layout(rect=(0, 0.04, 1, 1))
@@ -65,7 +69,7 @@ def _draw_band(ax: Axes, times: np.ndarray, ticks: list[Tick]) -> None:
         ax.barh(0, lasts, left=times[start], height=1.0, color=COLOURS[who])
         if phase is not HandoverPhase.NONE and lasts > 1.0:
             middle = times[start] + 0.5 * lasts
-            ax.text(middle, 0, phase.value, ha="center", va="center", fontsize=7)
+            ax.text(middle, 0, phase.value, ha="center", va="center", fontsize=7, color="white")
     ax.set_yticks([])
     ax.set_ylim(-0.5, 0.5)
     for spine in ax.spines.values():
@@ -78,9 +82,11 @@ def _draw(
     told = np.array([number_of(tick.command) for tick in ticks])
     wanted = np.array([np.nan if t.policy_command is None else number_of(t.policy_command) for t in ticks])
     ax.plot(times, told, color="#1d2b36", lw=1.4)
-    ax.plot(times, wanted, color="#d1495b", lw=1.2, ls=":")
+    ax.plot(times, wanted, color=COLOURS[Authority.POLICY], lw=1.2, ls=":")
     led = np.array([Authority.HUMAN in tick.authority.values() for tick in ticks])
-    ax.fill_between(times, 0, 1, where=led, transform=ax.get_xaxis_transform(), color="#f2b134", alpha=0.15)
+    ax.fill_between(
+        times, 0, 1, where=led, transform=ax.get_xaxis_transform(), color=COLOURS[Authority.HUMAN], alpha=0.15
+    )
     ax.set_ylabel(label)
     ax.grid(alpha=0.2)
 

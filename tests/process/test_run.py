@@ -21,10 +21,12 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.choose import DEFAULTS
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.orders import Outcome
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Observation
 from robot_runtime.evaluation.result import Episode
 from robot_runtime.log.config import LogConfig
 from robot_runtime.log.reader import RunLog
+from robot_runtime.page.recorded import Recording
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.probe import latency_for
@@ -200,6 +202,17 @@ def strike_run(tmp_path_factory) -> Episode:
     with ServerProcess("strike", delay_ms=150) as server:
         log = LogConfig(folder=tmp_path_factory.mktemp("runs"))
         return run_real_time("strike", method=DEFAULTS[0][0], policy=server.address, log=log)
+
+
+@pytest.mark.real_time
+def test_the_slider_of_a_recorded_run_ends_with_its_last_control_step(strike_run):
+    (path,) = strike_run.record.log_files
+    log = RunLog.open(path)
+    recording, last_ns = Recording(log), list(log.ticks())[-1].tick.now_ns
+    end_ns = round(recording.end_s * NS_PER_S) + log.info.started_ns
+    assert last_ns - NS_PER_S // 10 < end_ns <= last_ns
+    assert recording.messages[-1].topic == "/log"  # how it ended
+    assert end_ns < recording.messages[-1].log_ns - log.info.offset_ns
 
 
 @pytest.mark.real_time

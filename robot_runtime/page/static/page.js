@@ -5,7 +5,7 @@
 const body = document.body;
 const COLOURS = { RUN: "#17803f", HOLD: "#9a6700", STOP: "#d92d2d" };
 const STATES = { asked: "#8b95a5", streaming: "#46a0ff", running: "#1f9d57", done: "#3f6b54", dropped: "#d9534f" };
-const BY = { POLICY: "#2f6fbb", HUMAN: "#a855e0", SCRIPTED: "#6a4fb3", HOLD: "#9a6700", SAFETY: "#d92d2d" };
+const BY = { POLICY: "#2f6fbb", HUMAN: "#8d3fbf", SCRIPTED: "#0f766e", HOLD: "#9a6700", SAFETY: "#d92d2d" };
 const BACK_S = 8, AHEAD_S = 2;
 
 let shown = null, shownAt = 0, pressed = null;
