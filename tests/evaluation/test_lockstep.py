@@ -1,6 +1,5 @@
 """A policy in another process, asked in lock-step: the simulator waits, and the results are the same."""
 
-import re
 import subprocess
 import sys
 import threading
@@ -65,10 +64,8 @@ def test_where_nobody_serves_it_is_said():
 
 
 def test_the_policy_of_the_page_is_served_and_its_server_named_by_host_and_port(tmp_path):
-    page = (ROOT / "docs" / "your_simulator.md").read_text()
-    (code,) = (c for c in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "@rr.policy" in c)
     names: dict = {}
-    exec(code, names)
+    exec((ROOT / "examples" / "point_policy.py").read_text(), names)
     with served(names["policy"]) as server:
         there = server.address.removeprefix("tcp://")
         env = ["--env", str(ROOT / "examples" / "own_env.py") + ":Point", "--episodes", "3", "--workers", "1"]
