@@ -202,7 +202,7 @@ MethodName = Annotated[
 SHIPPED_POLICIES = (
     *("hold", "sine", *_TASKS),
     *(f"{task}-seeing" for task in _TASKS[4:8]),
-    *(f"track-{recipe}" for recipe in ("offset", "masked", "lambda-mask")),
+    *(f"{task}-{recipe}" for task in _TASKS[:2] for recipe in ("offset", "masked", "lambda-mask")),
 )
 """What `policies.load` knows by name, without loading it for a page of help."""
 SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
