@@ -319,6 +319,19 @@ def test_a_picture_of_any_size_becomes_one_of_any_other(there, here, fit):
 
 
 @given(
+    st.tuples(st.integers(1, 200), st.integers(1, 200)),
+    st.tuples(st.integers(1, 200), st.integers(1, 200)),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_stretched_picture_is_lerobots_servers_to_the_last_bit(there, here, seed: int):
+    torch = pytest.importorskip("torch")
+    helpers = pytest.importorskip("lerobot.async_inference.helpers", reason="whose server it is")
+    pixels = np.random.default_rng(seed).integers(0, 256, (*there, 3), np.uint8)
+    theirs = helpers.resize_robot_observation_image(torch.tensor(pixels), (3, *here))
+    np.testing.assert_array_equal(fitted(pixels, here, "stretch"), theirs.permute(1, 2, 0).numpy())
+
+
+@given(
     hand=st.lists(st.floats(-1.0, 1.0), min_size=6, max_size=6),
     reference=st.sampled_from([Reference.RELATIVE, Reference.DELTA]),
     fields=st.sampled_from([(JointPosition(3), GripperWidth()), (GripperWidth(), EndEffectorPose())]),

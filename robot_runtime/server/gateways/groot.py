@@ -29,6 +29,7 @@ from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
 from robot_runtime.server.gateways.groot_names import key_of, names_of
 from robot_runtime.server.gateways.key_map import KeyMap
@@ -80,6 +81,7 @@ class GrootGateway:
         self._names = (names or KeyMap()).over(names_of(policy.schema))
         self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
+        self._notices = Notices.into(logger)
         self._asking: set[bytes] = set()
         self._answers: SimpleQueue[tuple[list[bytes], bytes]] = SimpleQueue()
         self._doorbell = Doorbell()
@@ -196,7 +198,7 @@ class GrootGateway:
         )
         sent = observation_of(data)
         refuse_unchosen(sent.get("language", {}), self._names.task or "")
-        seen = self._names.observation(sent, now_ns=now_ns, sizes=sizes)
+        seen = self._names.observation(sent, now_ns=now_ns, sizes=sizes, notices=self._notices)
         rows, timing = self._asker.ask(self._policy, seen)
         return [_by_field(spec, self._names.sent_actions(rows, spec)), timing]
 

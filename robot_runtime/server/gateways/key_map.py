@@ -8,7 +8,7 @@ what it leaves out is as the gateway's protocol has it:
       "stroke_m":      0.085,         how far its fingers are apart when it is open [m]
       "joint_unit":    "deg",         or rad, or percent of "joint_range" [rad]; without it, the convention's
       "rotation":      "rows",        of a hand's six numbers: columns, rows or interleaved
-      "fit":           "pad",         pictures of another size: pad, crop or stretch
+      "fit":           "pad",         pictures of another size: pad, crop or stretch (as LeRobot's server)
       "channels":      "first",       pictures are (3, h, w), as ALOHA's on openpi; else (h, w, 3)
       "q":             {"key": "observation/joint_position"},
       "gripper_width": {"key": "observation/gripper_position"},
@@ -51,6 +51,7 @@ from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.part_entries import PartEntries, declared_order, gripper_of
 from robot_runtime.server.gateways.units import Affine, Units
@@ -202,12 +203,18 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # ---- theirs to ours ------------------------------------------------------------------------
 
     def observation(
-        self, sent: Mapping[str, Any], *, now_ns: int, sizes: Mapping[str, tuple[int, int]] | None = None
+        self,
+        sent: Mapping[str, Any],
+        *,
+        now_ns: int,
+        sizes: Mapping[str, tuple[int, int]] | None = None,
+        notices: Notices | None = None,
     ) -> Observation:
         """What was sent, as ours; ValueError names the entry that is missing or of the wrong form.
 
         Velocities and the pose of the hand may be missing: the policy says if it needs them.
         sizes: of the policy's cameras, (height, width); pictures are made to fit if `fit` says how.
+        notices: gets one line for each camera whose pictures are made to fit, with both sizes.
         """
         if not self.entries:
             raise ValueError('nothing says where the joints are: say "q" in the file of --names')
@@ -222,7 +229,7 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Observation(
             state=state,
             images={
-                name: Image(t_ns=now_ns, pixels=self._picture(sent, key, (sizes or {}).get(name)))
+                name: Image(t_ns=now_ns, pixels=self._picture(sent, key, (sizes or {}).get(name), notices))
                 for name, key in (self.cameras or {}).items()
                 if sizes is None or name in sizes
             },
@@ -230,9 +237,17 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             task=text_at(sent, self.task or "task"),
         )
 
-    def _picture(self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None) -> np.ndarray:
+    def _picture(
+        self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None, notices: Notices | None
+    ) -> np.ndarray:
         pixels = picture_at(sent, key, are_channels_first=self.channels == "first")
-        return pixels if size is None or self.fit is None else fitted(pixels, size, self.fit)
+        if size is None or self.fit is None or pixels.shape[:2] == size:
+            return pixels
+        if notices is not None:
+            came, needed = (f"{h} x {w}" for h, w in (pixels.shape[:2], size))
+            text = f"pictures {listed([key])!r} of {came} are resized to {needed}: {self.fit}"
+            notices.counted(text, 1, text, is_routine=True)
+        return fitted(pixels, size, self.fit)
 
     def rows(self, answer: Mapping[str, Any], spec: ActionSpec) -> np.ndarray:
         """Their actions as our rows (n, D); ValueError if there are none."""

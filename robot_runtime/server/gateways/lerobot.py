@@ -144,7 +144,7 @@ class LeRobotGateway:
         self._lock = Lock()
         self._waiting, self._sending = BoundedSemaphore(MAX_WAITING), BoundedSemaphore(MAX_SENDING)
         self._is_closing = False
-        self._notices = Notices(lambda text, is_routine: logger.warning("%s", text))
+        self._notices = Notices.into(logger)
         self._grpc = grpc.server(
             ThreadPoolExecutor(MAX_WAITING + MAX_SENDING + 4, "lerobot"),
             handlers=(self._handlers(),),
@@ -254,7 +254,7 @@ class LeRobotGateway:
                 self._infer(robot, raw)
             assert robot.policy is not None
             sizes, now_ns = robot.policy.schema.cameras, MonotonicClock().now_ns()
-            observation = robot.names.observation(raw, now_ns=now_ns, sizes=sizes)
+            observation = robot.names.observation(raw, now_ns=now_ns, sizes=sizes, notices=self._notices)
         self._look_at_rate(robot, timestamp, timestep)
         with robot.came:
             robot.newest = timestamp, timestep, observation

@@ -35,7 +35,7 @@ def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, s
         },
         cameras={name: cameras[name] for name in schema.cameras if name in cameras},
         task="task",
-        fit="pad",
+        fit="stretch",
     )
 
 

@@ -27,6 +27,7 @@ from lerobot.async_inference import helpers  # noqa: E402
 from lerobot.async_inference.helpers import RemotePolicyConfig, TimedObservation  # noqa: E402
 from lerobot.transport import services_pb2, services_pb2_grpc  # noqa: E402
 
+from policies.load import load_policy  # noqa: E402
 from robot_runtime.server.gateways.key_map import Entry, KeyMap  # noqa: E402
 from robot_runtime.server.gateways.lerobot import LeRobotGateway  # noqa: E402
 from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
@@ -35,6 +36,7 @@ from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
     written_actions,
 )
 from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
+from tests.policies.test_lerobot_types import described, save  # noqa: E402
 
 NAMES = KeyMap(
     convention="si",
@@ -147,6 +149,58 @@ def test_what_is_wrong_comes_as_a_status_and_the_next_is_answered(stub):
 
 def test_a_client_that_asks_before_it_has_shown_anything_is_to_ask_again(stub):
     assert stub.GetActions(services_pb2.Empty()).data == b""
+
+
+@pytest.fixture(scope="module")
+def act(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ACT of the numbers in `FEATURES`, which sees 96 x 96 pixels."""
+    folder = save("act", tmp_path_factory.mktemp("act"))
+    described(folder, fps=20.0)
+    return folder
+
+
+DEVIATION = 50.0
+"""Of that ACT's joints."""
+
+
+def lerobots_rows(folder: Path, raw: dict, features: dict) -> np.ndarray:
+    """What LeRobot's own server answers, by its own functions."""
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    policy = get_policy_class("act").from_pretrained(folder)
+    before, after = make_pre_post_processors(policy.config, pretrained_path=str(folder))
+    seen = helpers.raw_observation_to_observation(raw, features, policy.config.image_features)
+    with torch.no_grad():
+        return after(policy.predict_action_chunk(before(seen)))[0].numpy()
+
+
+@pytest.mark.parametrize("is_smooth", [True, False])
+def test_rows_are_those_of_lerobots_own_server_whatever_size_the_camera_has(
+    act: Path, is_smooth: bool, caplog: pytest.LogCaptureFixture
+):
+    policy = load_policy(act)
+    y, x = np.mgrid[:480, :640]
+    smooth = np.stack([y / 2, x / 3, (x + y) / 5], axis=2).astype(np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (480, 640, 3), np.uint8)
+    raw = RAW | {"one.pos": -0.2, "two.pos": 0.3, "wrist": smooth if is_smooth else noise}
+    wrist = {"dtype": "image", "shape": (480, 640, 3), "names": ["height", "width", "channels"]}
+    features = FEATURES | {"observation.images.wrist": wrist}
+    with (
+        echo_server(policy=policy) as server,
+        LeRobotGateway(
+            {policy.info.name: policy.info}, server=server, address="127.0.0.1:0", names=NAMES
+        ) as gateway,
+        caplog.at_level("INFO", "robot_runtime.server.gateways.lerobot"),
+        grpc.insecure_channel(gateway.address, [("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        instruct(stub, lerobot_features=features, actions_per_chunk=6)
+        for timestep in range(3):
+            observe(stub, raw, timestep=timestep)
+        rows = actions(stub)
+    np.testing.assert_allclose(rows, lerobots_rows(act, raw, features), atol=1e-5 * DEVIATION)
+    resized = [line for line in caplog.messages if "resized" in line]
+    assert resized == ["pictures 'wrist' of 480 x 640 are resized to 96 x 96: stretch"]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
