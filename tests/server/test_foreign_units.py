@@ -288,6 +288,25 @@ def test_what_a_file_of_names_cannot_mean_is_said_when_it_is_read(text: str, tmp
         KeyMap.load(path)
 
 
+def test_one_file_of_names_is_for_openpis_and_lerobots_clients_together(tmp_path):
+    path = tmp_path / "names.json"
+    arm = {"names": [f"{name}.pos" for name in SO101] + ["elbow_roll.pos", "wrist_yaw.pos"]}
+    mine = {"joint_unit": "deg", "q": arm, "gripper_width": {"names": ["gripper.pos"]}}
+    path.write_bytes(msgspec.json.encode({"convention": "si", "lerobot": mine}))
+    assert KeyMap.load(path) == KeyMap.load(path, "openpi") == KeyMap(convention="si")
+    openpi, own = KeyMap.load(path, "openpi").over(KeyMap.of(SCHEMA)), KeyMap.load(path, "lerobot")
+    sent = {"observation/joint_position": JOINTS, "observation/gripper_position": np.array([0.03])}
+    named = dict(zip(arm["names"], map(float, np.degrees(JOINTS)), strict=True)) | {"gripper.pos": 0.03}
+    for names, message in ((openpi, sent), (own, named)):
+        state = names.observation(message, now_ns=1).state
+        np.testing.assert_allclose(state.q, JOINTS, atol=1e-12)
+        assert state.gripper_width == pytest.approx(0.03)
+    for wrong in ({"lerobot": 3}, {"lerobot": {"groot": {}}}, {"lerobots": {}}):
+        path.write_bytes(msgspec.json.encode(wrong))
+        with pytest.raises(InvalidValueError, match="does not say what is where"):
+            KeyMap.load(path, "lerobot")
+
+
 # ---- pictures ------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,12 @@ A robot with other parts than one arm and one gripper says where each is:
                "left_gripper": {"width": {"key": "state", "start": 6, "stop": 7}}},
      "measured": {"wrist_force": {"key": "force"}}}
 
+One file serves several kinds of clients: what is under "openpi", "lerobot" or "groot" is for those alone,
+and replaces the same keys above:
+
+    {"convention": "droid", "stroke_m": 0.085,
+     "lerobot": {"convention": "so101", "q": {"names": ["shoulder_pan.pos", ...]}}}
+
 Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
 with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
 of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset. Actions
@@ -30,7 +36,7 @@ are positions as they are to be (`ActionSpec.absolute`).
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -62,6 +68,9 @@ from robot_runtime.server.gateways.values import (
     picture_at,
     text_at,
 )
+
+Client = Literal["openpi", "lerobot", "groot"]
+"""Of other projects."""
 
 
 class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,10 +137,17 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     @classmethod
-    def load(cls, path: Path) -> "KeyMap":
-        """From a JSON file; InvalidValueError says what is wrong with it."""
+    def load(cls, path: Path, client: Client | None = None) -> "KeyMap":
+        """From a JSON file; InvalidValueError says what is wrong with it.
+
+        client: whose section counts, over what the file says for all; None: for all alone.
+        """
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
+            data = msgspec.json.decode(path.read_bytes())
+            if isinstance(data, dict):
+                sections = {name: data.pop(name) for name in get_args(Client) if name in data}
+                data |= msgspec.convert(sections.get(client, {}), dict)
+            return msgspec.convert(data, cls)
         except (OSError, msgspec.MsgspecError, InvalidValueError, ValueError) as error:
             fields = _fields_instead(str(error))
             raise InvalidValueError(f"{path} does not say what is where: {error}{fields}") from error
@@ -346,7 +362,7 @@ def _fields_instead(error: str) -> str:
     """Those there are, for an error of msgspec's that one is unknown; nothing for another error."""
     if "unknown field" not in error:
         return ""
-    known = Entry.__struct_fields__ if "at `$" in error else KeyMap.__struct_fields__
+    known = Entry.__struct_fields__ if "at `$" in error else (*KeyMap.__struct_fields__, *get_args(Client))
     if error.endswith("at `$.parts[...]`"):
         known = PartEntries.__struct_fields__
     return f"; there are {', '.join(known)}"

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from echo import ECHO, SCHEMA, SPEC, EchoPolicy, echo_server
 
+from robot_runtime.cli.serve_gateways import _checkpoint
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S
@@ -31,10 +33,12 @@ from policies.load import load_policy  # noqa: E402
 from robot_runtime.server.gateways.key_map import Entry, KeyMap  # noqa: E402
 from robot_runtime.server.gateways.lerobot import LeRobotGateway  # noqa: E402
 from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
+    Checkpoint,
     read_instructions,
     read_observation,
     written_actions,
 )
+from robot_runtime.server.gateways.lerobot_names import names_told  # noqa: E402
 from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
 from tests.policies.test_lerobot_types import described, save  # noqa: E402
 
@@ -218,6 +222,51 @@ def test_numbers_are_matched_by_name_in_whatever_order_the_robot_has_them(stub, 
     np.testing.assert_allclose(actions(stub), [[expected[name] for name in names]] * 4, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ({"policy_type": "smolvla", "pretrained_name_or_path": "lerobot/smolvla_base"}, True),
+        ({"policy_type": "diffusion", "pretrained_name_or_path": "echo"}, True),
+        ({"policy_type": "act", "pretrained_name_or_path": "echo"}, False),
+        ({"policy_type": "act", "pretrained_name_or_path": "/data/echo"}, False),
+    ],
+)
+def test_a_client_that_asks_for_another_policy_is_answered_and_the_log_names_both_once(
+    asked: dict, is_said: bool, caplog: pytest.LogCaptureFixture
+):
+    checkpoints = {"echo": Checkpoint(kind="act", called=("/data/echo",))}
+    with (
+        echo_server() as server,
+        LeRobotGateway(
+            {"echo": ECHO}, server=server, address="127.0.0.1:0", names=NAMES, checkpoints=checkpoints
+        ) as gateway,
+        caplog.at_level("WARNING", "robot_runtime.server.gateways.lerobot"),
+        grpc.insecure_channel(gateway.address, [("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        for _ in range(3):
+            instruct(stub, **asked)
+    kind, name = asked["policy_type"], asked["pretrained_name_or_path"]
+    said = f"asks for {kind} '{name}', and is answered by policy 'echo', act"
+    assert [said in line for line in caplog.messages if "asks for" in line] == [True] * is_said
+
+
+def test_a_client_gets_the_policy_that_it_names_by_its_checkpoint(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"type": "act"}')
+    checkpoint = _checkpoint(str(tmp_path))
+    assert checkpoint.kind == "act"
+    other = replace(ECHO, name="other")
+    with LeRobotGateway(
+        {"other": other, "echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:0", names=NAMES,
+        checkpoints={"echo": checkpoint, "other": _checkpoint("hf://somebody/act")},
+    ) as gateway:  # fmt: skip
+        for name, found in ((str(tmp_path), ECHO), ("somebody/act", other), ("other", other)):
+            told = read_instructions(instructions(pretrained_name_or_path=name))
+            assert gateway._asked_for(told) == found
+        with pytest.raises(ValueError, match="there is no policy 'nothing'; there are other, echo"):
+            gateway._asked_for(read_instructions(instructions(pretrained_name_or_path="nothing")))
+
+
 def test_names_that_nobody_has_declared_are_refused_with_what_to_write(stub, address: str):
     state = FEATURES["observation.state"] | {"names": ["a.pos", "b.pos", "gripper.pos"]}
     with pytest.raises(grpc.RpcError, match=re.escape("lacks one.pos, two.pos: say which is which")):
@@ -230,6 +279,10 @@ def test_a_camera_is_renamed_as_the_client_says_and_other_names_are_not(stub):
     instruct(stub, lerobot_features=features, rename_map=renamed)
     observe(stub, RAW | {"hand": np.full((4, 6, 3), 7, np.uint8)})
     assert (actions(stub)[:, 1] == 7.0).all()
+    told = {"observation.images.hand": "observation.image"}  # as LeRobot's PushT calls its only picture
+    assert names_told(read_instructions(instructions(lerobot_features=features, rename_map=told)))[1] == {
+        "image": "hand"
+    }
     with pytest.raises(grpc.RpcError, match="followed for pictures only"):
         instruct(stub, rename_map={"observation.state": "observation.images.x"})
 
