@@ -118,7 +118,8 @@ def load_policy(
         raise CheckpointError(
             f"{name} is a policy of LeRobot's, which does not say what its numbers mean: "
             f"`robot-runtime describe {name}` does, if the dataset was recorded here and is still there; "
-            "if not, with --joints 7 --gripper --fps 30, for a robot with those"
+            "if not, with --joints 7 --gripper --fps 30, for a robot with those, or with --numbers --fps 10, "
+            "for a simulator"
         )
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy

@@ -132,7 +132,7 @@ def read_openpi(data: bytes) -> None:
 
 
 def read_groot(data: bytes) -> None:
-    seen = groot.observation_of(bytes(groot.request_of(data).data))
+    seen, _ = groot.observation_of(bytes(groot.request_of(data).data))
     GROOT.observation(seen, now_ns=0, sizes=POLICY.schema.cameras)
 
 

@@ -61,7 +61,7 @@ class Feed:
         within_s: how long that may take [s].
         DriverError: it cannot be opened, or gives none.
         """
-        self._what, self._opens = what, opens
+        self.what, self._opens = what, opens
         self._changed = Condition()
         self._newest: Shot | ValueError | None = None
         self._number = self._given = 0
@@ -87,7 +87,7 @@ class Feed:
                 if isinstance(newest, Shot):
                     return newest
                 raise ValueError(str(newest))
-            raise DriverError(str(self._error) if self._error else f"{self._what} was closed")
+            raise DriverError(str(self._error) if self._error else f"{self.what} was closed")
 
     def close(self) -> None:
         """End a `read` that waits, and give the device back; may be called twice."""
@@ -112,10 +112,10 @@ class Feed:
                 if isinstance(self._error, DriverError | InvalidValueError | ImportError):
                     raise self._error
                 if self._error is not None:
-                    raise DriverError(f"{self._what}: {self._error}") from self._error
+                    raise DriverError(f"{self.what}: {self._error}") from self._error
                 if time.monotonic() >= end_s:
                     bad = f"; what came was no picture: {self._newest}" if self._newest else ""
-                    raise DriverError(f"{self._what} gave no picture within {within_s:g} s{bad}")
+                    raise DriverError(f"{self.what} gave no picture within {within_s:g} s{bad}")
             return self._newest
 
     def _put(self, newest: Shot | ValueError) -> None:
@@ -140,7 +140,7 @@ class Feed:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
-            logger.debug("%s: %s", self._what, error)
+            logger.debug("%s: %s", self.what, error)
 
     def _take_from(self, source: Source) -> None:
         try:

@@ -12,6 +12,7 @@ Without `fit` nothing is scaled: the picture has to have that size. Shrinking av
 so that fine patterns do not flicker; enlarging interpolates.
 """
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from robot_runtime.core.values.shapes import UInt8
 from robot_runtime.core.values.state import Image
 from robot_runtime.errors import InvalidValueError
 
+logger = logging.getLogger(__name__)
 FITS = ("pad", "crop", "stretch")
 MAX_SIDE = 20_000
 """Of a picture [pixels]."""
@@ -63,22 +65,34 @@ class Fit:
 
     def size_of(self, source: Size) -> Size:
         """What becomes of a picture of that size; InvalidValueError: it does not fit."""
-        height, width = source
+        height, width = self._turned(source)
         if self.crop is not None:
-            top, left, height, width = self.crop
-            if top + height > source[0] or left + width > source[1]:
+            top, left, cut_height, cut_width = self.crop
+            if top + cut_height > source[0] or left + cut_width > source[1]:
                 raise InvalidValueError(
                     f"crop = {self.crop} (top, left, height, width) is not inside the camera's picture of "
                     f"{source} (height, width)"
                 )
-        if self.rotate % 180:
-            height, width = width, height
         if self.fit is None and self.size not in (None, (height, width)):
             raise InvalidValueError(
                 f"the camera gives pictures of {(height, width)} (height, width), size asks for {self.size}; "
                 f"say how it is to be fitted: fit = {', '.join(map(repr, FITS))}"
             )
         return (height, width) if self.size is None else self.size
+
+    def opened(self, what: str, source: Size) -> Size:
+        """As `size_of`, of a camera that is opened: logs if its pictures are resized, with both sizes."""
+        size, (height, width) = self.size_of(source), self._turned(source)
+        if size != (height, width):
+            logger.info(
+                "%s: pictures of %d x %d are resized to %d x %d: %s", what, height, width, *size, self.fit
+            )
+        return size
+
+    def _turned(self, source: Size) -> Size:
+        """The size once cut and turned."""
+        height, width = source if self.crop is None else self.crop[2:]
+        return (height, width) if self.rotate % 180 == 0 else (width, height)
 
     def __call__(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "H W 3"]:
         """The picture, fitted; a new array where anything is changed."""
@@ -143,7 +157,7 @@ class Fitted:
         self._camera, self._fit = camera, Fit(size=size, fit=fit, rotate=rotate, crop=crop)
         height, width = camera.size
         self._source = (int(height), int(width))
-        self._size = self._fit.size_of(self._source)
+        self._size = self._fit.opened(type(camera).__name__, self._source)
         self.has_noise = bool(getattr(camera, "has_noise", True))
 
     @property

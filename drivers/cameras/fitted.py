@@ -15,7 +15,7 @@ class FittedCamera:
         """
         self._feed, self._fit, self._source = feed, fit, source
         try:
-            self._size = fit.size_of(source)
+            self._size = fit.opened(feed.what, source)
         except InvalidValueError:
             feed.close()
             raise

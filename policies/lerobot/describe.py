@@ -14,7 +14,6 @@ from policies.lerobot.files import CONFIG
 from policies.lerobot.load import cameras_of, chunk_rows, lerobot_config, refuse_misfit, size_of
 from policies.lerobot.metadata import (
     ACTION,
-    PICTURES,
     SCENE,
     SCENE_NUMBER,
     STATE,
@@ -22,6 +21,7 @@ from policies.lerobot.metadata import (
     policy_name,
 )
 from policies.lerobot.names import HINT, WIDTH, explained, fields_of, is_ours, parts_of, told_names
+from policies.lerobot.told import Told
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
     MAX_DT_NS,
@@ -36,40 +36,11 @@ from robot_runtime.core.values.action import Numbers as PlainNumbers
 from robot_runtime.core.values.columns import VELOCITY, command_columns
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear, convention_named, convention_of
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.dataset.recording import timing_of
+from robot_runtime.dataset.recording import camera_of, timing_of
 from robot_runtime.dataset.stored import refuse_no_dataset
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
 _SLOWEST_FPS = NS_PER_S / MAX_DT_NS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Told:
-    """What a person says of a checkpoint."""
-
-    dataset: Path | None = None
-    """That it was trained on; None takes the one its training noted, if it is still there."""
-    num_joints: int | None = None
-    has_gripper: bool = False
-    fps: float | None = None
-    """Rows a second."""
-    joints: tuple[str, ...] = ()
-    """Names that the dataset has for the robot's joints, in the robot's order; those of two arms begin with
-    left_ and right_."""
-    grippers: tuple[str, ...] = ()
-    """Names that the dataset has for the grippers."""
-    timing: RowTiming | None = None
-    """What a row means in time. None: as the dataset says, and else the command sent, as all of LeRobot's."""
-    joint_unit_rad: float | None = None
-    """What 1 of a joint is [rad]; None: 1 rad, or unknown if the dataset's names are not ours."""
-    convention: str | None = None
-    """Of `core.conventions`: what the gripper's number says. None: it is a distance [m]."""
-    stroke_m: float | None = None
-    """How wide the gripper opens [m]; alone: its number is a share of that."""
-    tasks: tuple[str, ...] = ()
-    """Texts it was trained on; none: any."""
-    are_numbers: bool = False
-    """Whether all are plain numbers of a simulator, in its own units: no joints, no grippers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +78,9 @@ class Numbers:
             state, action = (_names_of(features[key]["names"]) for key in (STATE, ACTION))
             fps, scene = float(info["fps"]), _scene_names(features)
             cameras = {
-                key.removeprefix(f"{PICTURES}."): _picture_size(feature)
+                camera_of(key): _picture_size(feature)
                 for key, feature in features.items()
-                if key.startswith(f"{PICTURES}.")
+                if feature.get("dtype") in ("video", "image")
             }
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
@@ -148,21 +119,33 @@ class Numbers:
         moved = PlainNumbers(names=tuple(action))
         is_measured = set(state) == set(action)
         names = [f"{moved.part}.{n}" if is_measured else f"{SCENE_NUMBER}{i}" for i, n in enumerate(state)]
-        if not is_measured:
-            more["scene_names"] = tuple(state)
+        if not is_measured:  # what else is its scene comes behind that
+            more["scene_names"] = (*state, *more.get("scene_names", ()))
         return cls(state_names=tuple(names), action_fields=(moved,), **more)
 
     @classmethod
-    def of_joints(cls, told: Told, num_joints: int, fps: float, state_dim: int) -> "Numbers":
+    def of_simulator(cls, told: Told, state_dim: int, action_dim: int) -> "Numbers":
+        """Of a simulator that shows its state in one vector, in its own order."""
+        names = told.action_names or tuple(f"action_{i + 1}" for i in range(action_dim))
+        if len(names) != action_dim:
+            raise CheckpointError(f"its actions have {action_dim} numbers, --action-names {len(names)}")
+        assert told.fps is not None, "it was looked at before"
+        state = tuple(f"{SCENE_NUMBER}{i}" for i in range(state_dim))
+        return cls(state_names=state, action_fields=(PlainNumbers(names=names),), fps=told.fps)
+
+    @classmethod
+    def of_joints(cls, told: Told, state_dim: int) -> "Numbers":
         """Joints, then the gripper, in the state and in actions; velocities after that if there is room."""
-        joints = JointPosition(num_joints)
+        assert told.num_joints is not None, "it was looked at before"
+        assert told.fps is not None, "it was looked at before"
+        joints, fps = JointPosition(told.num_joints), told.fps
         fields = (joints, *((GripperWidth(),) if told.has_gripper else ()))
         names = tuple(name for f in fields for name in f.column_names)
         with_speeds = (*names, *(name + VELOCITY for name in joints.column_names))
         for state_names in (names, with_speeds):
             if len(state_names) == state_dim:
                 return cls(state_names=state_names, action_fields=fields, fps=fps)
-        robot = f"{num_joints} joints and {'a' if told.has_gripper else 'no'} gripper"
+        robot = f"{told.num_joints} joints and {'a' if told.has_gripper else 'no'} gripper"
         raise CheckpointError(
             f"its state has {state_dim} numbers; {robot} make {len(names)}, or {len(with_speeds)} with "
             "velocities. If it is made of other parts, name the dataset it was trained on"
@@ -177,8 +160,12 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
     """
     if not folder.is_dir():
         raise CheckpointError(f"there is no folder {folder}")
+    numbers, known = None, told.known_dataset(folder)
+    if known is not None:
+        numbers = Numbers.of_dataset(known, told)
+        _refuse_contradictions(numbers, told, known)
     config = lerobot_config(folder)
-    numbers = _numbers(folder, config, told)
+    numbers = numbers or _by_place(config, told)
     dim = sum(field.dim for field in numbers.action_fields)
     for what, columns, expected in (
         ("state has", size_of(config.robot_state_feature), len(numbers.state_names)),
@@ -212,21 +199,12 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
     return metadata
 
 
-def _numbers(folder: Path, config: Any, told: Told) -> Numbers:
-    """Of the dataset if one is known; joints by their places only where nobody knows names."""
-    if told.are_numbers and (told.joints or told.grippers or told.convention or told.num_joints):
-        raise InvalidValueError("plain numbers of a simulator are no joints and no grippers: leave those out")
-    if (known := told.dataset or _noted_dataset(folder)) is not None:
-        numbers = Numbers.of_dataset(known, told)
-        _refuse_contradictions(numbers, told, known)
-        return numbers
-    if told.joints or told.grippers:
-        raise InvalidValueError("names of joints are those of a dataset: give --dataset too")
-    if told.are_numbers or told.num_joints is None or told.fps is None:
-        raise InvalidValueError(
-            f"{folder} does not say what its numbers are: give --joints and --fps, or --dataset"
-        )
-    return Numbers.of_joints(told, told.num_joints, told.fps, size_of(config.robot_state_feature))
+def _by_place(config: Any, told: Told) -> Numbers:
+    """Where nobody knows names: a simulator's numbers, or joints."""
+    state_dim = size_of(config.robot_state_feature)
+    if told.are_numbers:
+        return Numbers.of_simulator(told, state_dim, size_of(config.action_feature))
+    return Numbers.of_joints(told, state_dim)
 
 
 def _refuse_contradictions(numbers: Numbers, told: Told, dataset: Path) -> None:
@@ -287,16 +265,6 @@ def _grippers(numbers: Numbers, told: Told) -> tuple[Linear, Linear]:
     return found.gripper_state.to_width(stroke_m), found.gripper_action.to_width(stroke_m)
 
 
-def _noted_dataset(folder: Path) -> Path | None:
-    """Where the dataset was when LeRobot trained on it."""
-    try:
-        noted = read_json(folder / "train_config.json")["dataset"]["root"]
-    except (CheckpointError, KeyError, TypeError):
-        return None
-    is_there = isinstance(noted, str) and noted and (Path(noted) / "meta" / "info.json").is_file()
-    return Path(noted) if is_there else None
-
-
 def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
     cameras = cameras_of(config, folder)
     for name, size in cameras.items():
@@ -306,17 +274,18 @@ def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
             )
     fields, names = numbers.action_fields, numbers.state_names
     scene = size_of(config.env_state_feature)
-    measured = {}
+    measured, scene_names = {}, numbers.scene_names
     if isinstance(fields[0], PlainNumbers):
         is_scene = names[0].startswith(SCENE_NUMBER)
-        scene = len(names) if is_scene else scene
+        scene += len(names) if is_scene else 0
+        scene_names = scene_names[:scene] if is_scene else scene_names
         measured = {} if is_scene else {fields[0].part: fields[0].dim}
     return Schema(
         action_fields=fields,
         parts={} if isinstance(fields[0], PlainNumbers) else parts_of(fields, names),
         measured=measured,
         environment_state_dim=scene,
-        environment_state_names=numbers.scene_names if len(numbers.scene_names) == scene else (),
+        environment_state_names=scene_names if len(scene_names) == scene else (),
         cameras=cameras,
     )
 

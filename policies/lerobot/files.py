@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from policies.files import MAX_SIZE, read_json, read_tensors
 from policies.lerobot.fields import TYPES, refuse_unhonoured
+from robot_runtime.dataset.recording import PICTURE, PICTURES
 from robot_runtime.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -196,12 +197,12 @@ def _check_options(options: dict[str, Any], folder: Path, where: str) -> None:
 
 def _check_renaming(value: Any, where: str) -> None:
     """Pictures only, and no two to one name: what else is what has to be said where it is described."""
-    prefix = "observation.images."
     if not isinstance(value, dict) or not all(
-        isinstance(old, str) and isinstance(new, str) and old.startswith(prefix) and new.startswith(prefix)
-        for old, new in value.items()
+        isinstance(key, str) and key.startswith(PICTURE) for each in value.items() for key in each
     ):
-        raise CheckpointError(f"{where}: only pictures, {prefix}NAME, can be renamed, got {value!r:.200}")
+        raise CheckpointError(
+            f"{where}: only pictures, {PICTURE} and {PICTURES}.NAME, can be renamed, got {value!r:.200}"
+        )
     if len(set(value.values())) < len(value):
         raise CheckpointError(f"{where}: two pictures are renamed to one, {value!r:.200}")
 

@@ -65,8 +65,8 @@ def load_flow(
     )
     if hasattr(config, "dtype"):
         config.dtype = "float32" if is_checked else str(served).removeprefix("torch.")
-    policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
-    check = None
+    before, after = lerobot_steps(config, folder)
+    policy, check = lerobot_policy(config, folder), None
     if is_checked:
         check = precision.RowCheck(policy, before, metadata)
     precision.set_format(policy, served)

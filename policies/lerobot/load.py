@@ -25,8 +25,9 @@ from policies.lerobot.files import (
     checked_config,
     local_model,
 )
-from policies.lerobot.metadata import PICTURES, STATE, PolicyMetadata
+from policies.lerobot.metadata import STATE, PolicyMetadata
 from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.dataset.recording import PICTURE, PICTURES, camera_of
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
 from robot_runtime.server.warm_up import zero_observation
 
@@ -156,21 +157,35 @@ def chunk_rows(config: Any) -> int:
 def cameras_of(config: Any, folder: Path) -> dict[str, tuple[int, int]]:
     """Height and width of each of its pictures, by the name that the robot's camera has to have.
 
-    CheckpointError: a picture is called in a way that names no camera.
+    CheckpointError: a picture is called in a way that names no camera, or one that another names too.
     """
+    return {camera_of(key): size for key, size in _pictures_of(config, folder).items()}
+
+
+def picture_keys(config: Any, folder: Path) -> dict[str, str]:
+    """Of each camera, what the pictures are called that the policy's steps are given; errors as above."""
+    return {camera_of(key): key for key in _pictures_of(config, folder)}
+
+
+def _pictures_of(config: Any, folder: Path) -> dict[str, tuple[int, int]]:
     renamed = {new: old for old, new in camera_names(folder).items()}
     empty = {f"{PICTURES}.empty_camera_{i}" for i in range(getattr(config, "empty_cameras", 0))}
-    cameras: dict[str, tuple[int, int]] = {}
+    out: dict[str, tuple[int, int]] = {}
     for key, feature in config.image_features.items():
         if key in empty:  # which it fills itself
             continue
         name = renamed.get(key, key)
-        if not name.startswith(f"{PICTURES}.") or len(feature.shape) != 3:
+        if not name.startswith("observation.") or len(feature.shape) != 3:
             raise CheckpointError(
-                f"its pictures are {PICTURES}.NAME and (3, h, w), this one is {name!r}, {feature.shape}"
+                f"its pictures are {PICTURE}, or {PICTURES}.NAME, and (3, h, w), this one is {name!r}, "
+                f"{feature.shape}"
             )
-        cameras[name.removeprefix(f"{PICTURES}.")] = (feature.shape[1], feature.shape[2])
-    return cameras
+        if camera_of(name) in map(camera_of, out):
+            raise CheckpointError(
+                f"two of its pictures would be of one camera, {camera_of(name)!r}: {name!r}"
+            )
+        out[name] = (feature.shape[1], feature.shape[2])
+    return out
 
 
 def refuse_misfit(metadata: PolicyMetadata, config: Any, folder: Path) -> None:
@@ -182,11 +197,7 @@ def refuse_misfit(metadata: PolicyMetadata, config: Any, folder: Path) -> None:
         ("rows of a chunk", spec.horizon, chunk_rows(config)),
         ("observations that it looks at", metadata.info.n_obs_steps, config.n_obs_steps),
         ("columns of a row", spec.dim, size_of(config.action_feature)),
-        (
-            "numbers of the scene",
-            0 if metadata.shows_scene_as_state else schema.environment_state_dim,
-            size_of(scene),
-        ),
+        ("numbers of the scene", metadata.scene_dim, size_of(scene)),
     ]
     pairs.append(("numbers of the state", _state_size(metadata, folder), size_of(config.robot_state_feature)))
     for what, said, found in pairs:

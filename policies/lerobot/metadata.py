@@ -5,8 +5,8 @@ our observations become theirs, and where their rows count from.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -43,10 +43,11 @@ from robot_runtime.core.values.conventions import AS_IT_IS, Linear
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ArmState, GripperState, Observation, PartState, RobotState
+from robot_runtime.dataset.recording import PICTURES
 from robot_runtime.errors import CheckpointError
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
-PICTURES, TASK = "observation.images", "task"
+TASK = "task"
 CPU = torch.device("cpu")
 SCENE_NUMBER = "scene_"
 """What numbers of the scene are called, by their places."""
@@ -71,6 +72,9 @@ class PolicyMetadata:
     """From its number for the gripper in the state to the distance of the fingers [m]."""
     gripper_action: Linear = AS_IT_IS
     """The same in an action."""
+    picture_keys: Mapping[str, str] = field(default_factory=dict)
+    """What LeRobot calls the pictures of a camera, where that is not observation.images.CAMERA; not in the
+    file, for the checkpoint says it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_names", tuple(map(present_name, self.state_names)))
@@ -107,13 +111,14 @@ class PolicyMetadata:
         path = metadata_file(folder)
         data = read_json(path)
         try:
-            known = [field.name for field in fields(cls) if field.name != "info"]
+            known = [f.name for f in fields(cls) if f.name not in ("info", "picture_keys")]
             refuse_unknown(data, [*known, *(("policy",) if "policy" in data else _OLDER_KEYS)])
+            features = data.get("features")
             _say_timing(data)
             return cls(
                 info=PolicyInfo.from_dict(data["policy"]) if "policy" in data else _older_info(data, folder),
                 state_names=_different(tuple(map(present_name, texts(data, "state_names")))),
-                features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
+                features=None if features is None else value_of(FeatureConfig, features),
                 adds_origin=value_of(bool, data.get("adds_origin", True)),
                 joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
                 gripper_state=_gripper(data, "gripper_state"),
@@ -130,18 +135,32 @@ class PolicyMetadata:
         theirs = [self._in_its_units(o) for o in observations]
         batch: dict[str, Any] = {TASK: [o.task for o in observations]}
         if self.features is not None:
-            return batch | tensors_of(theirs, self.info.schema, self.features, device)
-        if self.info.schema.environment_state_dim and not self.shows_scene_as_state:
-            batch[SCENE] = torch.from_numpy(np.array([o.environment_state for o in theirs], np.float32))
+            numbers = tensors_of(theirs, self.info.schema, self.features)
+            return batch | numbers | self._pictures(theirs, device)
+        if self.scene_dim:
+            scenes = [o.environment_state[-self.scene_dim :] for o in theirs]
+            batch[SCENE] = torch.from_numpy(np.array(scenes, np.float32))
         rows = np.array([self._state(o) for o in theirs], np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("the state holds NaN or infinite numbers")
-        return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.info.schema, device)
+        return batch | {STATE: torch.from_numpy(rows)} | self._pictures(theirs, device)
 
     @property
-    def shows_scene_as_state(self) -> bool:
-        """Whether a simulator's plain numbers are its state, and no scene beside it."""
-        return any(name.startswith(SCENE_NUMBER) for name in self.state_names)
+    def scene_dim(self) -> int:
+        """Numbers of `observation.environment_state`: those of the scene that are not its state, which come
+        behind those that are."""
+        as_state = sum(name.startswith(SCENE_NUMBER) for name in self.state_names)
+        return self.info.schema.environment_state_dim - as_state
+
+    def _pictures(self, observations: Sequence[Observation], device: torch.device) -> dict[str, Tensor]:
+        """Pictures (b, 3, h, w) in [0, 1] by LeRobot's names, made of bytes where they are computed with."""
+        out = {}
+        for camera in self.info.schema.cameras:
+            pixels = np.array([o.images[camera].pixels for o in observations])
+            there = to_device(torch.from_numpy(pixels), device)
+            key = self.picture_keys.get(camera, f"{PICTURES}.{camera}")
+            out[key] = there.permute(0, 3, 1, 2).float() / 255.0
+        return out
 
     def _state(self, observation: Observation) -> list[float]:
         numbers = state_numbers(observation.state, self.info.schema)
@@ -182,10 +201,10 @@ class Columns:
                     f"{there!r}"
                 )
         self.scale, self.offset = np.ones(spec.dim), np.zeros(spec.dim)
-        for field, columns in spec.columns():
-            if isinstance(field, JointPosition | JointVelocity):
+        for f, columns in spec.columns():
+            if isinstance(f, JointPosition | JointVelocity):
                 self.scale[columns] = metadata.joint_unit_rad
-            elif isinstance(field, GripperWidth):
+            elif isinstance(f, GripperWidth):
                 self.scale[columns] = metadata.gripper_action.scale
                 self.offset[columns] = metadata.gripper_action.offset
         self.offset[self._relative] = 0.0  # it is in the state's number
@@ -214,37 +233,22 @@ class Columns:
 
 
 def tensors_of(
-    observations: Sequence[Observation],
-    schema: Schema,
-    features: FeatureConfig,
-    device: torch.device = CPU,
+    observations: Sequence[Observation], schema: Schema, features: FeatureConfig
 ) -> dict[str, Float[Tensor, "b n"]]:
-    """The robot's numbers, the scene's if there are any, and pictures, under LeRobot's names."""
+    """The robot's numbers, and the scene's if there are any, under LeRobot's names."""
     rows = np.array([state_features(o, schema, features) for o in observations], dtype=np.float32)
     robot_dim = rows.shape[1] - schema.environment_state_dim
     batch = {STATE: torch.from_numpy(rows[:, :robot_dim].copy())}
     if schema.environment_state_dim:
         batch[SCENE] = torch.from_numpy(rows[:, robot_dim:].copy())
-    return batch | pictures_of(observations, schema, device)
-
-
-def pictures_of(
-    observations: Sequence[Observation], schema: Schema, device: torch.device = CPU
-) -> dict[str, Float[Tensor, "b 3 h w"]]:
-    """Pictures in [0, 1] under LeRobot's names, made of bytes where they are computed with."""
-    out = {}
-    for camera in schema.cameras:
-        pixels = np.array([o.images[camera].pixels for o in observations])
-        there = to_device(torch.from_numpy(pixels), device)
-        out[f"{PICTURES}.{camera}"] = there.permute(0, 3, 1, 2).float() / 255.0
-    return out
+    return batch
 
 
 def _say_timing(data: dict[str, Any]) -> None:
     """In a file that does not say what a row means in time: the command sent, as in all of LeRobot's
     training data; of those that `train` has made, the place to be at that time."""
     spec = data["policy"]["action_spec"] if "policy" in data else data["action_spec"]
-    if data["features"] is None:
+    if data.get("features") is None:
         spec.setdefault("timing", RowTiming.SENT.value)
 
 

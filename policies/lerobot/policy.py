@@ -7,8 +7,11 @@ What their files leave open is in a small one beside them (`policies.lerobot.met
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,6 +27,7 @@ from policies.lerobot.load import (
     lerobot_config,
     lerobot_policy,
     lerobot_steps,
+    picture_keys,
     refuse_misfit,
     take_relative,
     warn_of_gaps,
@@ -60,6 +64,7 @@ def load_lerobot(
     if is_whole and not is_compiled:
         raise InvalidValueError("one_graph is for a policy that is compiled")
     refuse_misfit(metadata, config, folder)
+    metadata = replace(metadata, picture_keys=picture_keys(config, folder))
     warn_of_gaps(metadata.info, folder, names_scene=bool(metadata.info.schema.environment_state_names))
     if is_compiled:
         start_compilers(torch.device(device).type)
@@ -75,16 +80,16 @@ def load_lerobot(
             is_whole=is_whole,
             max_row_error=max_row_error,
         )
-    policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
+    before, after = lerobot_steps(config, folder)
     if config.type in FLOWS:
-        return LeRobotFlowPolicy(policy, before, after, metadata)
+        return LeRobotFlowPolicy(lerobot_policy(config, folder), before, after, metadata)
     can = metadata.info.capabilities
     if set(can.samplers) - set(UNTRAINED) or can.max_inference_delay:
         raise CheckpointError(
             f"{metadata_file(folder)} says what a flow was trained for; {config.type} is none, and knows no "
             "committed rows"
         )
-    return LeRobotPolicy(policy, before, after, metadata)
+    return LeRobotPolicy(lerobot_policy(config, folder), before, after, metadata)
 
 
 def _set_up(
@@ -161,14 +166,20 @@ class LeRobotPolicy:
         return np.concatenate(chunks).astype(float)
 
     def _sampled(self, batches: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Tensor:
-        noise = {}
-        if self._config.type == "diffusion":
-            shape = self._config.horizon, self._config.action_feature.shape[0]
-            drawn = [torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-            noise["noise"] = torch.stack(drawn).to(self._config.device)
-        with torch.random.fork_rng():
-            torch.manual_seed(seeds[0])
-            return whole_chunk(self._policy, batches, **noise)
+        """All that a request draws comes from one generator of its seed, the noise it starts from first: as
+        LeRobot's own after `torch.manual_seed`. Of the Diffusion Policy on the host, whatever the device."""
+        if self._config.type != "diffusion":
+            with torch.random.fork_rng():
+                torch.manual_seed(seeds[0])
+                return whole_chunk(self._policy, batches)
+        shape = self._config.horizon, self._config.action_feature.shape[0]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        noise = torch.stack([torch.randn(shape, generator=each) for each in generators])
+        network = self._policy.diffusion
+        # Its steps draw too (DDPM), where requests are answered one by one.
+        sample = partial(network.conditional_sample, generator=generators[0])
+        with patch.object(network, "conditional_sample", sample):
+            return whole_chunk(self._policy, batches, noise=noise.to(self._config.device))
 
     def _num_calls(self) -> int:
         return int(getattr(self._config, "num_inference_steps", None) or 1)

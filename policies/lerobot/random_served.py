@@ -5,7 +5,7 @@ from typing import Any
 
 from policies.flow.features import FeatureConfig
 from policies.lerobot.flow_policy import LeRobotFlowPolicy
-from policies.lerobot.metadata import PICTURES, PolicyMetadata
+from policies.lerobot.metadata import PolicyMetadata
 from policies.lerobot.prompts import prompt_length
 from policies.lerobot.random import random_steps
 from robot_runtime.core.method.capabilities import Capabilities
@@ -13,6 +13,7 @@ from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.dataset.recording import camera_of
 from robot_runtime.server.warm_up import zero_observation
 
 ROWS_PER_S = 30
@@ -32,8 +33,7 @@ def random_served(
         fields=(JointPosition(7), GripperWidth()), horizon=config.chunk_size, dt_ns=NS_PER_S // ROWS_PER_S
     )
     cameras = {
-        key.removeprefix(f"{PICTURES}."): (feature.shape[1], feature.shape[2])
-        for key, feature in config.image_features.items()
+        camera_of(key): (feature.shape[1], feature.shape[2]) for key, feature in config.image_features.items()
     }
     schema = replace(Schema.of(spec), cameras=cameras)
     can = Capabilities(samplers=(HorizonAwareSchedule,), max_inference_delay=spec.horizon // 2)

@@ -15,9 +15,9 @@ class Describe:
     """Say what the numbers of a LeRobot checkpoint mean, so that it can be served.
 
     For whoever has trained a policy with LeRobot. Writes `policy.json` beside the checkpoint. Cameras,
-    sizes and the length of a chunk are read from the checkpoint, the meaning of the numbers from a dataset of
-    `robot-runtime record`. Without such a dataset, state and actions are taken as joints and then the
-    gripper.
+    sizes and the length of a chunk are read from the checkpoint, the meaning of the numbers from its dataset.
+    Without a dataset, state and actions are taken as joints and then the gripper, or with --numbers as those
+    of a simulator.
     """
 
     policy: Annotated[str, Positional]
@@ -27,7 +27,7 @@ class Describe:
     joints: Maybe[Annotated[int, Within(1, 1000)]] = None
     """Without a dataset: number of joints of the arm."""
     fps: Maybe[Annotated[float, Within(0.001, 1000)]] = None
-    """Without a dataset: rows of a chunk per second."""
+    """Without a dataset: rows of a chunk per second, the steps of a simulator."""
     gripper: bool = False
     """Without a dataset: the last number of the state and of an action is a gripper's."""
     joint_names: Several[str] = ()
@@ -45,19 +45,20 @@ class Describe:
     gripper_stroke_m: Maybe[Annotated[float, Within(0, 1, is_above=True)]] = None
     """How wide the gripper opens [m]; without --convention its number is a share of that, 1 open."""
     numbers: bool = False
-    """All numbers are a simulator's, in its own units, for eval --env: no joints and no gripper. The dataset
-    calls them as the env does."""
+    """All numbers are a simulator's, in its own units, for eval --env: no joints and no gripper. A dataset
+    calls them as the env does; without one the state is all that the env shows, in its order."""
+    action_names: Several[str] = ()
+    """With --numbers and without a dataset: what the env calls its actions, if not action_1, action_2, ..."""
     tasks: Several[str] = ()
     """Instructions that the policy was trained on; any if not given."""
 
     def main(self) -> int:
         """Write the file and say what was found; returns the exit code."""
+        from policies.lerobot.told import Told
         from policies.load import local_folder
 
         check_option("POLICY", InputFolder, folder := local_folder(self.policy))
         need("lerobot", "torch")
-        from policies.lerobot.describe import Told, describe  # takes seconds
-
         units = {None: None, "rad": 1.0, "degrees": RAD_PER_DEGREE}
         told = Told(
             dataset=self.dataset,
@@ -72,7 +73,11 @@ class Describe:
             stroke_m=self.gripper_stroke_m,
             tasks=self.tasks,
             are_numbers=self.numbers,
+            action_names=self.action_names,
         )
+        told.known_dataset(folder)
+        from policies.lerobot.describe import describe  # takes seconds
+
         metadata = describe(folder, told)
         cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in metadata.info.schema.cameras.items())
         spec = metadata.info.action_spec

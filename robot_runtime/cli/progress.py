@@ -1,7 +1,9 @@
-"""The progress bars of long commands."""
+"""What long commands show of how far they are: bars, and lines of what is under way."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -9,6 +11,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from robot_runtime.cli.console import plain_console
 
 LOG_PERIOD_S = 60.0
+UNDER_WAY_PERIOD_S = 10.0
+
+
+@contextmanager
+def under_way(what: str, *, period_s: float = UNDER_WAY_PERIOD_S) -> Iterator[None]:
+    """Of work that cannot say how far it is: a line when it begins, one each period, one when it is done."""
+    began_s, is_over = time.monotonic(), Event()
+
+    def say(more: str) -> None:
+        print(f"{what}{more}", flush=True)
+
+    def tick() -> None:
+        while not is_over.wait(period_s):
+            say(f": {time.monotonic() - began_s:.0f} s so far")
+
+    say(" ...")
+    ticking = Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield
+        is_over.set()
+        ticking.join()
+        say(f": {time.monotonic() - began_s:.1f} s")
+    finally:
+        is_over.set()
 
 
 class _InLog(Progress):

@@ -41,10 +41,12 @@ from robot_runtime.cli.options import (
     Some,
     Within,
 )
+from robot_runtime.cli.progress import under_way
 from robot_runtime.cli.serve_gateways import check_gateways, gateways
 from robot_runtime.cli.signals import exit_code, own_handler
 from robot_runtime.cli.user_code import forget
 from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM
@@ -273,8 +275,8 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
         nullcontext() if args.metrics is None else _metrics_server(args.metrics, metrics),
         nullcontext() if args.page is None else _page(args.page, metrics),
     ):
-        policies = [load_one() for load_one in load]
-        sources = args.policy if len(args.policy) == len(policies) else ("",) * len(policies)
+        sources = args.policy if len(args.policy) == len(load) else ("",) * len(load)
+        policies = [_loaded(load_one, source) for load_one, source in zip(load, sources, strict=True)]
         names = distinct_names([policy.info.name for policy in policies], sources)
         policies = [_renamed(policy, name) for policy, name in zip(policies, names, strict=True)]
         metrics |= {name: ServerMetrics() for name in names}
@@ -282,24 +284,38 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
         with (
             nullcontext() if limited is None else torch_threads(limited),
             tuned_process(),
-            PolicyServer(
-                policies,
-                args.address,
-                delay=Delay(median_ms=args.delay_ms, sigma=args.delay_sigma, seed=args.delay_seed),
-                heartbeat_ns=round(args.heartbeat_ms * 1e6),
-                max_batch=args.max_batch,
-                keys=None if args.keys is None else ServerKeys.load(args.keys),
-                is_open=args.open,
-                metrics=metrics,
-                open_ns=round(args.warm_s * 1e9),
-                say=partial(print, flush=True),
-                collector=(collector := Collector()),
-            ) as server,
-            gateways(server, policies, args),
+            _warm_server(policies, args, metrics, collector := Collector()) as server,
+            gateways(server, policies, [split_name(source)[1] for source in sources], args),
         ):
             policies.clear()  # or the memory of those that are replaced would never be free
             replacing = partial(_keep_replacing, server, names, load, anew)
             return _until_signalled(server, names, replacing, collector, args.json)
+
+
+def _loaded(load_one: Callable[[], Policy], source: str) -> Policy:
+    with under_way(f"loading {source or 'a policy'}"):
+        return load_one()
+
+
+def _warm_server(
+    policies: Sequence[Policy], args: Serve, metrics: dict[str, ServerMetrics], collector: Collector
+) -> PolicyServer:
+    """A server that robots can ask: the first calls are over, in which torch compiles."""
+    names = ", ".join(policy.info.name for policy in policies)
+    with under_way(f"{'compiling and warming up' if args.compile else 'warming up'} {names}"):
+        return PolicyServer(
+            policies,
+            args.address,
+            delay=Delay(median_ms=args.delay_ms, sigma=args.delay_sigma, seed=args.delay_seed),
+            heartbeat_ns=round(args.heartbeat_ms * 1e6),
+            max_batch=args.max_batch,
+            keys=None if args.keys is None else ServerKeys.load(args.keys),
+            is_open=args.open,
+            metrics=metrics,
+            open_ns=round(args.warm_s * 1e9),
+            say=partial(print, flush=True),
+            collector=collector,
+        )
 
 
 def _until_signalled(
@@ -347,7 +363,7 @@ def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable
     has_come = False
     for name, load_one in zip(names, load, strict=True):
         try:
-            server.replace(name, load_one())
+            server.replace(name, _loaded(load_one, f"{name} anew"))
             has_come = True
         except Exception as error:
             if (said := sentence(error)) is None:
@@ -364,9 +380,25 @@ def _check(args: Serve) -> None:
         raise InvalidValueError("--one-graph is for --compile: a GPU records what is compiled")
     if args.compile_cache is not None and not args.compile:
         raise InvalidValueError("--compile-cache is for --compile, without which nothing is compiled")
-    check_gateways(args)
+    infos = [info for source in args.policy if (info := _info_before(source)) is not None]
+    infos = infos if len(infos) == len(args.policy) else []
+    distinct_names([info.name for info in infos], args.policy)
+    check_gateways(args, infos)
     if args.keys is not None:
         ServerKeys.load(args.keys)
+
+
+def _info_before(source: str) -> PolicyInfo | None:
+    """What a folder of LeRobot's says of its policy, without its weights; None: nothing says it."""
+    from policies.files import metadata_file
+
+    given, name = split_name(source)
+    if not metadata_file(Path(name)).is_file():
+        return None
+    from policies.lerobot.metadata import PolicyMetadata
+
+    info = PolicyMetadata.load(Path(name)).info
+    return replace(info, name=given) if given else info
 
 
 def _metrics_server(address: str, metrics: dict[str, ServerMetrics]) -> "MetricsServer":

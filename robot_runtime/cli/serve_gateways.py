@@ -1,13 +1,15 @@
 """Gateways of a server for other projects' clients, as `robot-runtime serve` is told them."""
 
+import json
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from robot_runtime.cli.options import need
 from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.keys import check_secret
 from robot_runtime.server.server import PolicyServer
@@ -15,10 +17,15 @@ from robot_runtime.server.server import PolicyServer
 if TYPE_CHECKING:
     from robot_runtime.cli.serve import Serve
     from robot_runtime.server.gateways import process
+    from robot_runtime.server.gateways.key_map import Client, KeyMap
+    from robot_runtime.server.gateways.lerobot_messages import Checkpoint
 
 
-def check_gateways(args: "Serve") -> None:
-    """What can be known to be wrong before a policy is loaded. InvalidValueError: it is wrong."""
+def check_gateways(args: "Serve", infos: Sequence[PolicyInfo]) -> None:
+    """What can be known to be wrong before a policy is loaded. InvalidValueError: it is wrong.
+
+    infos: of all policies, if their folders say it; else none.
+    """
     if args.openpi is not None:
         need("websockets")
     if args.lerobot is not None:
@@ -29,20 +36,44 @@ def check_gateways(args: "Serve") -> None:
         _token(args.token)
     if args.lerobot_tls is not None:
         _check_tls(*args.lerobot_tls)
-    if args.names is not None:
+    if args.names is not None or _has_gateway(args):
         from robot_runtime.server.gateways.key_map import KeyMap
 
-        KeyMap.load(args.names)
+        for client, address in _addresses(args).items():
+            if address is not None:
+                names = KeyMap() if args.names is None else KeyMap.load(args.names, client)
+                _check_names(names, client, infos)
+        if args.names is not None:
+            KeyMap.load(args.names)
+
+
+def _check_names(names: "KeyMap", client: "Client", infos: Sequence[PolicyInfo]) -> None:
+    """As the gateway itself does once it starts."""
+    from robot_runtime.server.gateways.key_map import KeyMap
+    from robot_runtime.server.gateways.policy_session import refuse_for_all
+
+    if not infos:
+        return
+    refuse_for_all(names, infos)
+    if client != "lerobot":  # whose client says what its numbers are called
+        for info in infos[:1] if client == "groot" else infos:
+            own = names.over(KeyMap.of(info.schema))
+            own.refuse_undeclared(info.schema, info.action_spec, policy=info.name)
+
+
+def _addresses(args: "Serve") -> "dict[Client, str | None]":
+    """Where each kind of client is answered; None: nowhere."""
+    return {"openpi": args.openpi, "lerobot": args.lerobot, "groot": args.groot}
 
 
 @contextmanager
-def gateways(server: PolicyServer, policies: Sequence[Policy], args: "Serve") -> Iterator[None]:
-    """For other projects' clients, those that were asked for, each in a process of its own."""
-    wanted: tuple[tuple[Literal["openpi", "lerobot", "groot"], str | None], ...] = (
-        ("openpi", args.openpi),
-        ("lerobot", args.lerobot),
-        ("groot", args.groot),
-    )
+def gateways(
+    server: PolicyServer, policies: Sequence[Policy], sources: Sequence[str], args: "Serve"
+) -> Iterator[None]:
+    """For other projects' clients, those that were asked for, each in a process of its own.
+
+    sources: where each policy is from, as --policy has it.
+    """
     started: list[process.GatewayProcess] = []
     with ExitStack() as stack:
         if _has_gateway(args):
@@ -55,24 +86,45 @@ def gateways(server: PolicyServer, policies: Sequence[Policy], args: "Serve") ->
             common: dict[str, Any] = {
                 "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
                 "policies": [policy.info.to_dict() for policy in policies],
-                "names": None if args.names is None else KeyMap.load(args.names),
+                "checkpoints": {
+                    policy.info.name: _checkpoint(source)
+                    for policy, source in zip(policies, sources, strict=True)
+                },
                 "token": None if args.token is None else _token(args.token),
                 "keys": None if args.gateway_keys is None else str(args.gateway_keys),
                 "tls": None if args.lerobot_tls is None else tuple(map(str, args.lerobot_tls)),
                 "is_open": args.open,
             }
-            for settings in (Settings(kind=k, address=a, **common) for k, a in wanted if a is not None):
-                gateway = stack.enter_context(GatewayProcess(settings))
+            for kind, address in _addresses(args).items():
+                if address is None:
+                    continue
+                names = None if args.names is None else KeyMap.load(args.names, kind)
+                gateway = stack.enter_context(
+                    GatewayProcess(Settings(kind=kind, address=address, names=names, **common))
+                )
                 started.append(gateway)
-                scheme = "ws://" if settings.kind == "openpi" else ""
-                print(f"{settings.kind}: {scheme}{gateway.address}", flush=True)
+                print(f"{kind}: {'ws://' if kind == 'openpi' else ''}{gateway.address}", flush=True)
         yield
         for gateway in started:
             gateway.begin_to_end()  # all at a time
 
 
+def _checkpoint(source: str) -> "Checkpoint":
+    """What a LeRobot client may call the policy of that folder, or of hf://OWNER/NAME."""
+    from robot_runtime.server.gateways.lerobot_messages import Checkpoint
+
+    folder, called = Path(source), {source, source.removeprefix("hf://")} - {""}
+    if source and folder.is_dir():
+        called |= {str(folder), str(folder.resolve())}
+    try:
+        kind = json.loads((folder / "config.json").read_bytes()).get("type", "")
+    except (OSError, ValueError, AttributeError):
+        kind = ""
+    return Checkpoint(kind=kind if isinstance(kind, str) else "", called=tuple(sorted(called)))
+
+
 def _has_gateway(args: "Serve") -> bool:
-    return any(address is not None for address in (args.openpi, args.lerobot, args.groot))
+    return any(address is not None for address in _addresses(args).values())
 
 
 def _token(path: Path) -> str:

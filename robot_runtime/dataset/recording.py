@@ -22,10 +22,17 @@ from robot_runtime.errors import InvalidValueError
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
 BASE_POSES, PICTURES = "observation.pose_world_base", "observation.images"
+PICTURE = "observation.image"
+"""How LeRobot's columns of pictures begin, and what it calls the only one."""
 CAPTURE = "capture.time_ns"
 LEROBOT_COLUMNS = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
 """Those that LeRobot adds to every dataset."""
 _TAKEN = {STATE, SCENE, BASE_POSES, PICTURES}
+
+
+def camera_of(column: str) -> str:
+    """The camera of a column of pictures: observation.images.chest -> chest, observation.image -> image."""
+    return column.removeprefix(f"{PICTURES}.").removeprefix("observation.")
 
 
 @dataclass(frozen=True, kw_only=True)

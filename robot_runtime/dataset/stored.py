@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_runtime.dataset.recording import ACTION, LEROBOT_COLUMNS, PICTURES
+from robot_runtime.dataset.recording import ACTION, LEROBOT_COLUMNS
 from robot_runtime.dataset.staged_episode import FILE, INFO, STATS, TASKS
 from robot_runtime.errors import InvalidValueError
 
@@ -257,8 +257,3 @@ def _check_info(fps: float, features: Mapping[str, Any]) -> None:
             np.dtype(_dtype(str(dtype)))
         except TypeError:
             raise ValueError(f"the dtype of column {name!r} is none: {dtype!r:.100}") from None
-
-
-def camera_name(column: str) -> str:
-    """observation.images.chest -> chest."""
-    return column.removeprefix(f"{PICTURES}.")

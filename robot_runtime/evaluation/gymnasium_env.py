@@ -273,8 +273,8 @@ def _is_picture(box: Any) -> bool:
 
 
 def _short(key: str) -> str:
-    """What a camera is called: the last word of its key."""
-    return key.rpartition("/")[2] or "pixels"
+    """What a camera is called: the last word of its key, and "image" the only one, as LeRobot calls it."""
+    return "image" if key in ("", "pixels") else key.rpartition("/")[2]
 
 
 def _columns(key: str, size: int) -> list[str]:

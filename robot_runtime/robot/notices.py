@@ -26,6 +26,11 @@ class Notices:
         self._routine: dict[str, bool] = {}
         self.counts: dict[str, int] = {}
 
+    @classmethod
+    def into(cls, logger: logging.Logger) -> "Notices":
+        """Those that go into Python's log alone."""
+        return cls(lambda text, is_routine: logger.log(_level(is_routine=is_routine), "%s", text))
+
     def note(self, kind: str, text: str, *, is_routine: bool = False) -> None:
         """It has happened once more. kind: what all of them have in common, one of few; text: this one's."""
         self.counted(kind, self.counts.get(kind, 0) + 1, text, is_routine=is_routine)
@@ -58,4 +63,8 @@ class Logbook:
     def say(self, text: str, *, is_routine: bool = True) -> None:
         """One line, with its time; a warning unless it is routine."""
         self._record.line(self._clock.now_ns(), text, is_routine=is_routine)
-        self._logger.log(logging.INFO if is_routine else logging.WARNING, "%s", text)
+        self._logger.log(_level(is_routine=is_routine), "%s", text)
+
+
+def _level(*, is_routine: bool) -> int:
+    return logging.INFO if is_routine else logging.WARNING

@@ -79,4 +79,5 @@ def test_every_key_map_that_is_shown_is_one(tmp_path):
     for i, text in enumerate(blocks):
         path = tmp_path / f"{i}.json"
         path.write_text(text)
-        KeyMap.load(path)
+        for client in (None, "openpi", "lerobot", "groot"):
+            KeyMap.load(path, client)

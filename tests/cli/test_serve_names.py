@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.serve import distinct_names, split_name
+from policies.lerobot.metadata import PolicyMetadata
+from robot_runtime.cli.serve import Serve, distinct_names, serve, split_name
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.errors import InvalidValueError
 
 NAME = "act pretrained_model"
@@ -47,3 +50,28 @@ def test_a_policy_is_named_before_an_equals_sign_unless_that_is_a_folder(tmp_pat
     assert split_name(folder) == ("", folder)
     assert split_name(f"mine={folder}") == ("mine", folder)
     assert split_name("hold") == ("", "hold")
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "words"),
+    [
+        ("{}", {"openpi": "127.0.0.1:0"}, "of policy 'one' nothing says what an open gripper is"),
+        ('{"convention": "si", "groot": {"joint_range": [[0, 1]]}}', {"groot": "127.0.0.1:0"}, "joint_unit"),
+        (
+            '{"convention": "si", "parts": {"left_arm": {}}}',
+            {"lerobot": "127.0.0.1:0"},
+            "parts of the policy",
+        ),
+        ("{}", {"policy": ("one", "one")}, "expected policies of different names"),
+    ],
+)
+def test_names_that_do_not_fit_a_policy_are_refused_before_its_weights_are_loaded(
+    tmp_path: Path, monkeypatch, names: str, options: dict, words: str
+):
+    monkeypatch.chdir(tmp_path)
+    spec = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=4, dt_ns=10**8)
+    (tmp_path / "one").mkdir()
+    PolicyMetadata(info=PolicyInfo(name="one", action_spec=spec), adds_origin=False).save(tmp_path / "one")
+    (tmp_path / "names.json").write_text(names)
+    with pytest.raises(InvalidValueError, match=words):
+        serve([], Serve(**({"policy": ("one",), "names": Path("names.json")} | options)))

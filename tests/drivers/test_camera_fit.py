@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from PIL import Image as PillowImage
 
 from drivers.cameras.feed import DeviceTime
-from drivers.cameras.fit import FITS, Fit, inside, middle
+from drivers.cameras.fit import FITS, Fit, Fitted, inside, middle
 from drivers.cameras.v4l2 import _FORMAT, _SIZE, listed
+from robot_runtime.core.values.state import Image
 from robot_runtime.errors import InvalidValueError
 
 sides = st.integers(1, 300)
@@ -97,6 +98,26 @@ def test_what_is_not_fitted_has_to_have_the_size():
     assert Fit(size=(4, 5), fit="pad").wanted is None
     with pytest.raises(InvalidValueError, match="say how it is to be fitted"):
         Fit(size=(4, 5)).size_of((5, 4))
+
+
+class Grey:
+    """A camera of 480 x 640."""
+
+    size = (480, 640)
+
+    def read(self) -> Image:
+        return Image(t_ns=1, pixels=np.zeros((480, 640, 3), np.uint8))
+
+    def close(self) -> None: ...
+
+
+def test_a_camera_whose_pictures_are_resized_says_so_once_with_both_sizes(caplog):
+    with caplog.at_level("INFO", "drivers.cameras.fit"):
+        camera = Fitted(Grey(), size=(224, 224), fit="stretch", rotate=90, crop=(0, 0, 480, 600))
+        for _ in range(3):
+            assert camera.read().pixels.shape == (224, 224, 3)
+        Fitted(Grey(), size=(640, 480), fit="pad", rotate=90)
+    assert caplog.messages == ["Grey: pictures of 600 x 480 are resized to 224 x 224: stretch"]
 
 
 @pytest.mark.parametrize(

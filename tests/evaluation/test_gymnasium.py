@@ -71,8 +71,6 @@ def test_without_latency_a_real_environment_is_told_what_its_own_loop_tells_it()
 
     policy, seed = pendulum_policy(), 7
     env = Kept(gymnasium.make("Pendulum-v1", max_episode_steps=60))
-    from robot_runtime.evaluation.gymnasium_env import GymnasiumEnv
-
     evaluate(policy, GymnasiumEnv(env, TERMINATED), method="synchronous", seeds=[seed])
     plain, left, theirs = gymnasium.make("Pendulum-v1", max_episode_steps=60), [], []
     observation, _ = plain.reset(seed=seed)
@@ -96,6 +94,19 @@ def test_names_cameras_and_success_are_read_from_the_environment():
     done = evaluate(policy, env, trace=100.0, seeds=range(2))
     assert [result.score.completion_s for result in done.episodes] == [0.25, 0.25]
     assert done.episodes[0].score.metrics["t_steps"] == 30.0
+
+
+def test_the_only_picture_has_the_name_that_lerobot_gives_it():
+    class Seeing(gymnasium.Env):
+        metadata = {"render_fps": 10}  # noqa: RUF012
+        action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        observation_space = gymnasium.spaces.Dict(
+            pixels=gymnasium.spaces.Box(0, 255, (96, 96, 3), np.uint8),
+            agent_pos=gymnasium.spaces.Box(0.0, 512.0, (2,)),
+        )
+
+    env = GymnasiumEnv(Seeing(), GymnasiumSettings(max_steps=300))
+    assert env.info.schema.cameras == {"image": (96, 96)}
 
 
 def test_what_is_not_said_is_told_in_a_small_file(tmp_path):

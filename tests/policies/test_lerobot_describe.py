@@ -1,6 +1,8 @@
 """What numbers are is known by their names in the dataset; what contradicts them is refused."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,10 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from policies.lerobot.metadata import PolicyMetadata
 from policies.load import load_policy
+from robot_runtime import evaluate
+from robot_runtime.cli.describe import Describe
 from robot_runtime.core.method.choose import Default, default_for
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.method.splice_parts import TemporalEnsembling
@@ -16,10 +21,12 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import Numbers, RowTiming
 from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.evaluation.gymnasium_env import GymnasiumEnv, GymnasiumSettings
 from tests.policies import test_lerobot_types as types
 from tests.policies.test_lerobot_types import described, observation
 
 pytest.importorskip("lerobot", reason="whose checkpoints they are")
+gymnasium = pytest.importorskip("gymnasium")
 
 ARM = ["shoulder_pan.pos", "shoulder_lift.pos", "gripper.pos"]
 OURS = ["joint_0", "joint_1", "gripper_width"]
@@ -324,5 +331,89 @@ def test_plain_numbers_have_no_joints_and_need_names(act: Path, tmp_path: Path):
     data = dataset(tmp_path, ["x", "y", "z"], ["x", "y", "z"])
     with pytest.raises(InvalidValueError, match="are no joints and no grippers"):
         told(act, data, are_numbers=True, grippers=("z",))
-    with pytest.raises(InvalidValueError, match="does not say what its numbers are"):
-        described(act, are_numbers=True, num_joints=None)
+    with pytest.raises(InvalidValueError, match=r"leave out --joints, --gripper$"):
+        described(act, are_numbers=True)
+    with pytest.raises(InvalidValueError, match="of a simulator --numbers and --fps"):
+        described(act, are_numbers=True, num_joints=None, has_gripper=False, fps=None)
+    with pytest.raises(InvalidValueError, match="names the actions: leave out --action-names"):
+        told(act, data, are_numbers=True, action_names=("x", "y", "z"))
+
+
+class PushLike(gymnasium.Env):
+    """As PushT: where to push is said in pixels of a picture."""
+
+    metadata = {"render_fps": 10}  # noqa: RUF012
+    action_space = gymnasium.spaces.Box(-512.0, 512.0, (2,), np.float32)
+    observation_space = gymnasium.spaces.Dict(
+        pixels=gymnasium.spaces.Box(0, 255, (96, 96, 3), np.uint8),
+        agent_pos=gymnasium.spaces.Box(0.0, 512.0, (2,)),
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.actions: list = []
+        return self.shown(), {}
+
+    def step(self, action):
+        self.actions.append(action)
+        return self.shown(), 0.0, False, False, {"is_success": False}
+
+    def shown(self):
+        return {"pixels": np.full((96, 96, 3), 7, np.uint8), "agent_pos": np.array([3.0, 4.0])}
+
+
+def test_a_simulators_checkpoint_is_described_by_one_command_without_its_dataset(tmp_path: Path, capsys):
+    folder = types.save("act", tmp_path / "act", state_dim=2, action_dim=2, pictures=("observation.image",))
+    assert Describe(policy=str(folder), numbers=True, fps=10.0).main() == 0
+    assert "action.action_1, action.action_2" in capsys.readouterr().out
+    policy = load_policy(folder)
+    env = GymnasiumEnv(PushLike(), GymnasiumSettings(max_steps=6))
+    evaluate(policy, env, method="synchronous", seeds=[0])
+    seen = Observation(
+        state=RobotState(t_ns=1),
+        environment_state=np.array([3.0, 4.0]),
+        images={"image": Image(t_ns=1, pixels=np.full((96, 96, 3), 7, np.uint8))},
+    )
+    (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
+    np.testing.assert_array_equal(env.unwrapped.actions, rows.astype(np.float32))
+    named = Describe(policy=str(folder), numbers=True, fps=10.0, action_names=("x", "y"))
+    assert named.main() == 0
+    assert load_policy(folder).info.action_spec.fields == (Numbers(names=("x", "y")),)
+    with pytest.raises(CheckpointError, match="its actions have 2 numbers, --action-names 1"):
+        Describe(policy=str(folder), numbers=True, fps=10.0, action_names=("x",)).main()
+
+
+def test_the_policy_json_of_the_page_describes_a_checkpoint(tmp_path: Path):
+    folder = types.save("act", tmp_path, state_dim=2, action_dim=2, pictures=("observation.image",))
+    page = (Path(__file__).parents[2] / "docs" / "lerobot.md").read_text()
+    shown = page.partition("### policy.json")[2].partition("| key |")[0].partition("{")
+    (folder / "policy.json").write_text(shown[1] + shown[2].replace('"horizon": 16', '"horizon": 6'))
+    metadata = PolicyMetadata.load(folder)
+    described = Describe(policy=str(folder), numbers=True, fps=10.0, action_names=("x", "y"))
+    assert described.main() == 0
+    same = replace(PolicyMetadata.load(folder).info, name="act pusht")
+    assert (metadata.info, metadata.state_names) == (same, ("scene_0", "scene_1"))
+    assert load_policy(folder).info.action_spec.timing is RowTiming.SENT
+
+
+def test_a_simulators_scene_beside_its_state_is_what_comes_behind_it(tmp_path: Path):
+    folder = types.save("diffusion-scene", tmp_path / "diffusion")
+    simulated = {"are_numbers": True, "num_joints": None, "has_gripper": False}
+    metadata = described(folder, **simulated)
+    assert metadata.info.schema.environment_state_dim == 5
+    seen = Observation(state=RobotState(t_ns=1), environment_state=np.arange(5.0))
+    batch = load_policy(folder)._metadata.seen([seen])
+    assert batch["observation.state"].tolist() == [[0.0, 1.0, 2.0]]
+    assert batch["observation.environment_state"].tolist() == [[3.0, 4.0]]
+
+
+def test_what_is_said_of_a_checkpoint_is_refused_before_anything_large_is_loaded(tmp_path: Path):
+    refused = (
+        "import sys\nfrom robot_runtime.cli.describe import Describe\nfrom robot_runtime.errors import "
+        "InvalidValueError\ntry:\n    Describe(policy=sys.argv[1], numbers=True, joints=7).main()\nexcept "
+        "InvalidValueError as error:\n    print(error, {'torch', 'lerobot'} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", refused, str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.endswith("leave out --joints set()\n")

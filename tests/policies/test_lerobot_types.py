@@ -79,12 +79,20 @@ def florence() -> dict:
     return {"vision_config": vision, "text_config": text}
 
 
-def save(kind: str, folder: Path, *, state_dim: int = 3, action_dim: int = 3) -> Path:
+def save(
+    kind: str,
+    folder: Path,
+    *,
+    state_dim: int = 3,
+    action_dim: int = 3,
+    pictures: tuple[str, ...] = ("observation.images.wrist",),
+) -> Path:
     """As LeRobot saves a policy of three numbers, or more, and a camera, or a scene of two."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
 
-    more, is_blind, kind = dict(CONFIGS[kind]), kind in BLIND, kind.partition("-")[0]
+    is_blind = kind in BLIND and pictures == ("observation.images.wrist",)
+    more, kind = dict(CONFIGS[kind]), kind.partition("-")[0]
     if kind == "xvla":
         words = save_smolvlm(folder / "words", NARROW)
         more |= {"florence_config": florence(), "tokenizer_name": str(words)}
@@ -99,7 +107,7 @@ def save(kind: str, folder: Path, *, state_dim: int = 3, action_dim: int = 3) ->
         | (
             {"observation.environment_state": PolicyFeature(FeatureType.ENV, (2,))}
             if is_blind
-            else {"observation.images.wrist": PolicyFeature(FeatureType.VISUAL, (3, 96, 96))}
+            else {name: PolicyFeature(FeatureType.VISUAL, (3, 96, 96)) for name in pictures}
         ),
         output_features={"action": PolicyFeature(FeatureType.ACTION, (action_dim,))},
     )
@@ -159,6 +167,35 @@ def test_what_it_needs_and_gives_is_read_from_its_own_files(folder: Path):
 
 
 def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
+    check_rows(folder, ("observation.images.wrist",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pictures"),
+    [
+        ("act", ("observation.image",)),
+        ("act", ("observation.image2", "observation.images.wrist", "observation.image")),
+        ("diffusion", ("observation.image",)),
+        ("tdmpc", ("observation.image",)),
+        ("vqbet", ("observation.image",)),
+    ],
+)
+def test_a_picture_has_whatever_name_lerobots_policies_give_it(kind: str, pictures, tmp_path: Path):
+    folder = save(kind, tmp_path / kind, pictures=pictures)
+    described(folder, tasks=(TASK,), joint_unit_rad=DEGREE, stroke_m=STROKE)
+    cameras = load_policy(folder).info.schema.cameras
+    assert cameras == {name.rpartition(".")[2]: (96, 96) for name in pictures}
+    check_rows(folder, pictures)
+
+
+def test_two_pictures_of_one_camera_are_refused(tmp_path: Path):
+    save("act", tmp_path, pictures=("observation.image", "observation.images.image"))
+    with pytest.raises(CheckpointError, match="two of its pictures would be of one camera, 'image'"):
+        described(tmp_path)
+
+
+def check_rows(folder: Path, pictures: tuple[str, ...]) -> None:
+    """Rows are what LeRobot's own loop executes from the start."""
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 
     policy = load_policy(folder)
@@ -166,10 +203,10 @@ def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
     (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=5))
     theirs = get_policy_class(policy.info.name.split()[0]).from_pretrained(folder).eval()
     before, after = make_pre_post_processors(theirs.config, pretrained_path=str(folder))
-    batch, noise = as_theirs(seen), noise_of(theirs, 5)
+    batch = as_theirs(seen, pictures)
     torch.manual_seed(5)
     theirs.reset()
-    executed = [after(theirs.select_action(before(dict(batch)), **noise)).numpy()[0] for _ in range(6)]
+    executed = [after(theirs.select_action(before(dict(batch)))).numpy()[0] for _ in range(6)]
     expected = np.array(executed) * [DEGREE, DEGREE, STROKE]
     np.testing.assert_allclose(rows, expected, atol=1e-5)
 
@@ -200,26 +237,52 @@ def test_rows_are_lerobots_own_loops_for_a_whole_episode(kind: str, tmp_path: Pa
             torch.manual_seed(step)
         else:
             history.note(seen)
-        executed = after(theirs.select_action(before(as_theirs(seen)), **noise_of(theirs, step))).numpy()[0]
+        executed = after(theirs.select_action(before(as_theirs(seen)))).numpy()[0]
         np.testing.assert_allclose(rows[row], executed * [DEGREE, DEGREE, STROKE], atol=1e-5)
 
 
-def as_theirs(seen: Observation) -> dict:
+def as_theirs(seen: Observation, pictures: tuple[str, ...] = ("observation.images.wrist",)) -> dict:
     """An observation in LeRobot's names and units."""
+    names = {name.rpartition(".")[2]: name for name in pictures}
     state = np.append(seen.state.q / DEGREE, seen.state.gripper_width / STROKE)
     batch = {"observation.state": torch.tensor(state, dtype=torch.float32)[None], "task": [TASK]}
     for name, image in seen.images.items():
         pixels = torch.from_numpy(image.pixels).permute(2, 0, 1).float() / 255.0
-        batch[f"observation.images.{name}"] = pixels[None]
+        batch[names[name]] = pixels[None]
     if len(seen.environment_state):
         batch["observation.environment_state"] = torch.tensor(seen.environment_state)[None].float()
     return batch
 
 
-def noise_of(theirs, seed: int) -> dict:
-    if theirs.config.type != "diffusion":
-        return {}
-    return {"noise": torch.randn((1, 8, 3), generator=torch.Generator().manual_seed(seed))}
+@pytest.mark.parametrize("scheduler", ["DDPM", "DDIM"])
+def test_a_seed_becomes_the_noise_that_lerobot_draws_from_a_generator_of_it(
+    scheduler: str, tmp_path: Path, monkeypatch
+):
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    monkeypatch.setitem(
+        CONFIGS, "diffusion", CONFIGS["diffusion"] | {"n_obs_steps": 1, "noise_scheduler_type": scheduler}
+    )
+    folder = save("diffusion", tmp_path / "diffusion")
+    described(folder, joint_unit_rad=DEGREE, stroke_m=STROKE)
+    policy = load_policy(folder)
+    theirs = get_policy_class("diffusion").from_pretrained(folder).eval()
+    before, after = make_pre_post_processors(theirs.config, pretrained_path=str(folder))
+    requests = [ChunkRequest(observation=observation(policy, i), seed=10 + i) for i in range(3)]
+    torch.manual_seed(1)  # nothing else counts
+    for request, answer in zip(requests, answers(policy, requests), strict=True):
+        batch = before(as_theirs(request.observation))
+        stacked = {key: x[:, None] for key, x in batch.items() if key.startswith("observation.state")}
+        stacked["observation.images"] = batch["observation.images.wrist"][:, None, None]
+        network = theirs.diffusion
+        with torch.no_grad():
+            rows = network.conditional_sample(
+                1,
+                global_cond=network._prepare_global_conditioning(stacked),
+                generator=torch.Generator().manual_seed(request.seed),
+            )
+        expected = after(rows[:, :6])[0].numpy() * [DEGREE, DEGREE, STROKE]
+        np.testing.assert_allclose(answer.rows, expected, atol=1e-5)
 
 
 def test_batches_change_nothing_and_seeds_decide(folder: Path):

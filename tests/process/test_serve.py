@@ -1,3 +1,4 @@
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 import zmq
 from toy import SPEC, toy_request, toy_schema
 
+from robot_runtime.cli.progress import under_way
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.server import ServerTransport
@@ -92,7 +94,20 @@ def test_a_stopping_server_ends_cleanly_and_its_robot_notices(start_server):
         wait_for(client, ServerLost)
         output = server.output()
     assert server.process.returncode == 0
-    assert f"ready: {server.address} policy toy" in output
+    lines = ["loading toy ...", "loading toy: ", "warming up toy ...", "warming up toy: "]
+    found = [output.find(line) for line in [*lines, f"ready: {server.address} policy toy"]]
+    assert found == sorted(found)
+    assert found[0] >= 0
+
+
+def test_work_that_takes_long_says_how_long_it_has_taken_so_far(capsys):
+    with under_way("loading large", period_s=0.01):
+        time.sleep(0.1)
+    first, *so_far, last = capsys.readouterr().out.splitlines()
+    assert first == "loading large ..."
+    assert so_far
+    assert set(so_far) == {"loading large: 0 s so far"}
+    assert re.fullmatch(r"loading large: 0\.\d s", last)
 
 
 def test_ctrl_c_ends_the_server_with_130(start_server):

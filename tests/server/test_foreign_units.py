@@ -288,6 +288,25 @@ def test_what_a_file_of_names_cannot_mean_is_said_when_it_is_read(text: str, tmp
         KeyMap.load(path)
 
 
+def test_one_file_of_names_is_for_openpis_and_lerobots_clients_together(tmp_path):
+    path = tmp_path / "names.json"
+    arm = {"names": [f"{name}.pos" for name in SO101] + ["elbow_roll.pos", "wrist_yaw.pos"]}
+    mine = {"joint_unit": "deg", "q": arm, "gripper_width": {"names": ["gripper.pos"]}}
+    path.write_bytes(msgspec.json.encode({"convention": "si", "lerobot": mine}))
+    assert KeyMap.load(path) == KeyMap.load(path, "openpi") == KeyMap(convention="si")
+    openpi, own = KeyMap.load(path, "openpi").over(KeyMap.of(SCHEMA)), KeyMap.load(path, "lerobot")
+    sent = {"observation/joint_position": JOINTS, "observation/gripper_position": np.array([0.03])}
+    named = dict(zip(arm["names"], map(float, np.degrees(JOINTS)), strict=True)) | {"gripper.pos": 0.03}
+    for names, message in ((openpi, sent), (own, named)):
+        state = names.observation(message, now_ns=1).state
+        np.testing.assert_allclose(state.q, JOINTS, atol=1e-12)
+        assert state.gripper_width == pytest.approx(0.03)
+    for wrong in ({"lerobot": 3}, {"lerobot": {"groot": {}}}, {"lerobots": {}}):
+        path.write_bytes(msgspec.json.encode(wrong))
+        with pytest.raises(InvalidValueError, match="does not say what is where"):
+            KeyMap.load(path, "lerobot")
+
+
 # ---- pictures ------------------------------------------------------------------------------------------
 
 
@@ -316,6 +335,19 @@ def test_a_picture_of_any_size_becomes_one_of_any_other(there, here, fit):
     assert out.shape == (*here, 3)
     assert set(np.unique(out)) <= {0, 7}
     assert fit == "pad" or (out == 7).all()
+
+
+@given(
+    st.tuples(st.integers(1, 200), st.integers(1, 200)),
+    st.tuples(st.integers(1, 200), st.integers(1, 200)),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_stretched_picture_is_lerobots_servers_to_the_last_bit(there, here, seed: int):
+    torch = pytest.importorskip("torch")
+    helpers = pytest.importorskip("lerobot.async_inference.helpers", reason="whose server it is")
+    pixels = np.random.default_rng(seed).integers(0, 256, (*there, 3), np.uint8)
+    theirs = helpers.resize_robot_observation_image(torch.tensor(pixels), (3, *here))
+    np.testing.assert_array_equal(fitted(pixels, here, "stretch"), theirs.permute(1, 2, 0).numpy())
 
 
 @given(

@@ -9,8 +9,8 @@ import numpy as np
 from robot_runtime.dataset.check.episode import Numbers, Span
 from robot_runtime.dataset.check.finding import Finding, Severity
 from robot_runtime.dataset.check.stale import longest_run
-from robot_runtime.dataset.recording import STATE
-from robot_runtime.dataset.stored import StoredDataset, StoredEpisode, camera_name
+from robot_runtime.dataset.recording import STATE, camera_of
+from robot_runtime.dataset.stored import StoredDataset, StoredEpisode
 
 UNCHANGED, ALIKE = 0.35, 2.0
 """Most grey levels of 256 by which one picture is seen again: half of the mean differences from one to the
@@ -132,7 +132,7 @@ def pictures(
     numbers: Numbers, camera: str, track: Track, dataset: StoredDataset, spans: dict[str, Span]
 ) -> Iterator[Finding]:
     """As many as rows, on the grid, showing something, and changing while the robot moves."""
-    name, fps = camera_name(camera), dataset.fps
+    name, fps = camera_of(camera), dataset.fps
     if track.error:
         yield Finding("pictures", Severity.UNUSABLE, track.error)
         return

@@ -3,6 +3,12 @@
     REQ  {"endpoint": "get_action", "data": {"observation": {"video": ..., "state": ..., "language": ...}}}
     REP  [{"joint_position": (1, H, n), "gripper_position": (1, H, 1)}, {"infer_ms": ..., "queue_ms": ...}]
 
+That is N1.6 and N1.7. N1.5 has flat keys, no batch, and no "observation" around them:
+
+    REQ  {"endpoint": "get_action", "data": {"video.NAME": (T, h, w, 3), "state.NAME": (T, n),
+                                             "annotation.human.action.task_description": ["..."]}}
+    REP  {"action.joint_position": (H, n), "action.gripper_position": (H, 1)}
+
 Messages are msgpack; an array is {"__ndarray_class__": True, "as_npy": its .npy file}. Arrays have a batch of
 one and some frames in time, of which the last counts. Other endpoints: ping, reset, get_modality_config; none
 ends the server. Clients are answered side by side, one request each, MAX_ASKING in all; the token is looked
@@ -14,6 +20,7 @@ import io
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
@@ -29,6 +36,7 @@ from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
 from robot_runtime.server.gateways.groot_names import key_of, names_of
 from robot_runtime.server.gateways.key_map import KeyMap
@@ -46,6 +54,8 @@ from robot_runtime.transport.sockets import HANDSHAKE_MS
 logger = logging.getLogger(__name__)
 _QUEUED = 2
 """Messages of a peer that wait unread; more wait in its own machine."""
+_FLAT = {"video": 4, "state": 2, "annotation": 0}
+"""Kinds of N1.5's keys, and the dimensions of an array without a batch."""
 _MOST_FRAMES, _LONGEST = 4, 256
 """Frames of a message, and bytes of one before the last."""
 
@@ -80,6 +90,7 @@ class GrootGateway:
         self._names = (names or KeyMap()).over(names_of(policy.schema))
         self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
+        self._notices = Notices.into(logger)
         self._asking: set[bytes] = set()
         self._answers: SimpleQueue[tuple[list[bytes], bytes]] = SimpleQueue()
         self._doorbell = Doorbell()
@@ -188,17 +199,17 @@ class GrootGateway:
                 valid = "get_action, get_modality_config, ping, reset"
                 raise ValueError(f"there is no endpoint {listed([other])!r}; there are {valid}")
 
-    def _action(self, data: bytes) -> list[dict[str, Any]]:
+    def _action(self, data: bytes) -> Any:
         spec, now_ns, sizes = (
             self._policy.action_spec.absolute(),
             MonotonicClock().now_ns(),
             self._policy.schema.cameras,
         )
-        sent = observation_of(data)
+        sent, form = observation_of(data)
         refuse_unchosen(sent.get("language", {}), self._names.task or "")
-        seen = self._names.observation(sent, now_ns=now_ns, sizes=sizes)
+        seen = self._names.observation(sent, now_ns=now_ns, sizes=sizes, notices=self._notices)
         rows, timing = self._asker.ask(self._policy, seen)
-        return [_by_field(spec, self._names.sent_actions(rows, spec)), timing]
+        return form.answer(_by_field(spec, self._names.sent_actions(rows, spec)), timing)
 
     def _modalities(self) -> dict[str, Any]:
         spec, names = self._policy.action_spec, self._names
@@ -222,11 +233,38 @@ class GrootGateway:
         }
 
 
-def observation_of(data: bytes) -> dict[str, Any]:
-    """The last frame of the only robot, and the first text, in the data of a get_action; ValueError."""
-    observation = None if data == _NOTHING else unpack(data).get("observation")
-    if not isinstance(observation, dict):
-        raise ValueError("get_action needs data with an observation, a dict")
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """In which of GR00T's forms a client asks, and is answered."""
+
+    is_flat: bool
+    """Whether keys are as video.NAME: of N1.5, and of N1.6's wrapper for simulators."""
+    is_bare: bool
+    """Whether there is no "observation" around them: N1.5."""
+    has_batch: bool
+
+    def answer(self, actions: Mapping[str, np.ndarray], timing: Mapping[str, float]) -> Any:
+        """actions: (1, H, n) by name."""
+        prefix = "action." if self.is_flat else ""
+        out = {f"{prefix}{name}": rows if self.has_batch else rows[0] for name, rows in actions.items()}
+        return out if self.is_bare else [out, timing]
+
+
+def observation_of(data: bytes) -> tuple[dict[str, Any], Form]:
+    """The last frame of the only robot, and the first text, in the data of a get_action, and its form;
+    ValueError."""
+    message = {} if data == _NOTHING else unpack(data)
+    observation = message.get("observation", message)
+    kinds = {key: key.partition(".")[0] for key in observation} if isinstance(observation, dict) else {}
+    is_flat = bool(kinds) and all("." in key and kind in _FLAT for key, kind in kinds.items())
+    is_bare, has_batch = observation is message, True
+    if is_flat:
+        observation, has_batch = _nested(observation)
+    elif is_bare or not isinstance(observation, dict):
+        raise ValueError(
+            'get_action needs data with an "observation", a dict, as GR00T N1.6 and N1.7 send it, or with '
+            f"the flat keys of N1.5, video.NAME, state.NAME and annotation.NAME; it has {listed(message)}"
+        )
     out: dict[str, Any] = {}
     for kind, entries in observation.items():
         if not isinstance(entries, dict):
@@ -235,7 +273,23 @@ def observation_of(data: bytes) -> dict[str, Any]:
     texts = out.get("language", {})
     if len(texts) == 1:
         texts["task"] = next(iter(texts.values()))  # whatever it is called
-    return out
+    return out, Form(is_flat=is_flat, is_bare=is_bare, has_batch=has_batch)
+
+
+def _nested(flat: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """As N1.6 has it, and whether it came as a batch."""
+    out: dict[str, Any] = {}
+    has_batch = False
+    for key, value in flat.items():
+        kind, _, name = key.partition(".")
+        if isinstance(value, np.ndarray) and kind != "annotation":
+            is_batch = value.ndim > _FLAT[kind]
+            has_batch |= is_batch
+            value = value if is_batch else value[None]
+        if kind == "annotation":
+            kind, name = "language", key
+        out.setdefault(kind, {})[name] = value
+    return out, has_batch
 
 
 def refuse_unchosen(texts: Mapping[str, Any], key: str) -> None:

@@ -8,7 +8,7 @@ what it leaves out is as the gateway's protocol has it:
       "stroke_m":      0.085,         how far its fingers are apart when it is open [m]
       "joint_unit":    "deg",         or rad, or percent of "joint_range" [rad]; without it, the convention's
       "rotation":      "rows",        of a hand's six numbers: columns, rows or interleaved
-      "fit":           "pad",         pictures of another size: pad, crop or stretch
+      "fit":           "pad",         pictures of another size: pad, crop or stretch (as LeRobot's server)
       "channels":      "first",       pictures are (3, h, w), as ALOHA's on openpi; else (h, w, 3)
       "q":             {"key": "observation/joint_position"},
       "gripper_width": {"key": "observation/gripper_position"},
@@ -22,6 +22,12 @@ A robot with other parts than one arm and one gripper says where each is:
                "left_gripper": {"width": {"key": "state", "start": 6, "stop": 7}}},
      "measured": {"wrist_force": {"key": "force"}}}
 
+One file serves several kinds of clients: what is under "openpi", "lerobot" or "groot" is for those alone,
+and replaces the same keys above:
+
+    {"convention": "droid", "stroke_m": 0.085,
+     "lerobot": {"convention": "so101", "q": {"names": ["shoulder_pan.pos", ...]}}}
+
 Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
 with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
 of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset. Actions
@@ -30,7 +36,7 @@ are positions as they are to be (`ActionSpec.absolute`).
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -51,6 +57,7 @@ from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.part_entries import PartEntries, declared_order, gripper_of
 from robot_runtime.server.gateways.units import Affine, Units
@@ -61,6 +68,9 @@ from robot_runtime.server.gateways.values import (
     picture_at,
     text_at,
 )
+
+Client = Literal["openpi", "lerobot", "groot"]
+"""Of other projects."""
 
 
 class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,10 +137,17 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     @classmethod
-    def load(cls, path: Path) -> "KeyMap":
-        """From a JSON file; InvalidValueError says what is wrong with it."""
+    def load(cls, path: Path, client: Client | None = None) -> "KeyMap":
+        """From a JSON file; InvalidValueError says what is wrong with it.
+
+        client: whose section counts, over what the file says for all; None: for all alone.
+        """
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
+            data = msgspec.json.decode(path.read_bytes())
+            if isinstance(data, dict):
+                sections = {name: data.pop(name) for name in get_args(Client) if name in data}
+                data |= msgspec.convert(sections.get(client, {}), dict)
+            return msgspec.convert(data, cls)
         except (OSError, msgspec.MsgspecError, InvalidValueError, ValueError) as error:
             fields = _fields_instead(str(error))
             raise InvalidValueError(f"{path} does not say what is where: {error}{fields}") from error
@@ -202,12 +219,18 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # ---- theirs to ours ------------------------------------------------------------------------
 
     def observation(
-        self, sent: Mapping[str, Any], *, now_ns: int, sizes: Mapping[str, tuple[int, int]] | None = None
+        self,
+        sent: Mapping[str, Any],
+        *,
+        now_ns: int,
+        sizes: Mapping[str, tuple[int, int]] | None = None,
+        notices: Notices | None = None,
     ) -> Observation:
         """What was sent, as ours; ValueError names the entry that is missing or of the wrong form.
 
         Velocities and the pose of the hand may be missing: the policy says if it needs them.
         sizes: of the policy's cameras, (height, width); pictures are made to fit if `fit` says how.
+        notices: gets one line for each camera whose pictures are made to fit, with both sizes.
         """
         if not self.entries:
             raise ValueError('nothing says where the joints are: say "q" in the file of --names')
@@ -222,7 +245,7 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Observation(
             state=state,
             images={
-                name: Image(t_ns=now_ns, pixels=self._picture(sent, key, (sizes or {}).get(name)))
+                name: Image(t_ns=now_ns, pixels=self._picture(sent, key, (sizes or {}).get(name), notices))
                 for name, key in (self.cameras or {}).items()
                 if sizes is None or name in sizes
             },
@@ -230,9 +253,17 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             task=text_at(sent, self.task or "task"),
         )
 
-    def _picture(self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None) -> np.ndarray:
+    def _picture(
+        self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None, notices: Notices | None
+    ) -> np.ndarray:
         pixels = picture_at(sent, key, are_channels_first=self.channels == "first")
-        return pixels if size is None or self.fit is None else fitted(pixels, size, self.fit)
+        if size is None or self.fit is None or pixels.shape[:2] == size:
+            return pixels
+        if notices is not None:
+            came, needed = (f"{h} x {w}" for h, w in (pixels.shape[:2], size))
+            text = f"pictures {listed([key])!r} of {came} are resized to {needed}: {self.fit}"
+            notices.counted(text, 1, text, is_routine=True)
+        return fitted(pixels, size, self.fit)
 
     def rows(self, answer: Mapping[str, Any], spec: ActionSpec) -> np.ndarray:
         """Their actions as our rows (n, D); ValueError if there are none."""
@@ -331,7 +362,7 @@ def _fields_instead(error: str) -> str:
     """Those there are, for an error of msgspec's that one is unknown; nothing for another error."""
     if "unknown field" not in error:
         return ""
-    known = Entry.__struct_fields__ if "at `$" in error else KeyMap.__struct_fields__
+    known = Entry.__struct_fields__ if "at `$" in error else (*KeyMap.__struct_fields__, *get_args(Client))
     if error.endswith("at `$.parts[...]`"):
         known = PartEntries.__struct_fields__
     return f"; there are {', '.join(known)}"

@@ -8,7 +8,8 @@
                                 ◄─  timed actions, or a status that says what is wrong
 
 Their messages are pickles, which can run any code: they are read as plain data (`pickle_format`). The
-checkpoint that a client names is not loaded: a policy of ours answers. Numbers and pictures are matched by
+checkpoint that a client names is not loaded: if it is served, it answers; else the only policy does, which
+the log says. Numbers and pictures are matched by
 name. A client that goes on after the server has started anew sends no instructions: its observations say the
 same.
 """
@@ -37,6 +38,8 @@ from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import (
+    Checkpoint,
+    Instructions,
     actions_message,
     data_of_setup,
     joined,
@@ -121,6 +124,7 @@ class LeRobotGateway:
         server: str,
         address: str,
         names: KeyMap | None = None,
+        checkpoints: Mapping[str, Checkpoint] | None = None,
         tls: tuple[Path, Path] | None = None,
         keys: RobotKeys | None = None,
     ) -> None:
@@ -128,6 +132,7 @@ class LeRobotGateway:
         policies: by name. server: where they are served. keys: for a server that asks for them.
         address: HOST:PORT; beyond this machine only with TLS.
         names: which of the robot's names are what; what it leaves out is as `names_of` has it.
+        checkpoints: of the policies that are one of LeRobot's, by name: a client may ask for it as such.
         tls: certificate and private key, PEM files.
         InvalidValueError: the address cannot be listened on, nothing says what a number means, or the names
             are for none of the policies.
@@ -135,7 +140,7 @@ class LeRobotGateway:
         refuse_for_all(names, policies.values())
         if tls is None and not is_local(f"tcp://{address}"):
             raise open_to_all(address)
-        self._policies, self._names = policies, names or KeyMap()
+        self._policies, self._names, self._checkpoints = policies, names or KeyMap(), checkpoints or {}
         for name, policy in policies.items():
             if all(isinstance(f, MOVED) for f in policy.action_spec.fields):
                 self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=name)
@@ -144,7 +149,7 @@ class LeRobotGateway:
         self._lock = Lock()
         self._waiting, self._sending = BoundedSemaphore(MAX_WAITING), BoundedSemaphore(MAX_SENDING)
         self._is_closing = False
-        self._notices = Notices(lambda text, is_routine: logger.warning("%s", text))
+        self._notices = Notices.into(logger)
         self._grpc = grpc.server(
             ThreadPoolExecutor(MAX_WAITING + MAX_SENDING + 4, "lerobot"),
             handlers=(self._handlers(),),
@@ -233,15 +238,31 @@ class LeRobotGateway:
         robot = self._robot(context.peer())
         with _place(robot, robot.sending, self._sending, "send", context):
             instructions = read_instructions(data_of_setup(request))
-        policy = self._policies.get(instructions.policy)
-        if policy is None and len(self._policies) > 1:
-            raise ValueError(
-                f"there is no policy {listed([instructions.policy])!r}; there are {', '.join(self._policies)}"
-            )
+        policy = self._asked_for(instructions)
         state_names, cameras = names_told(instructions)
-        self._match(robot, policy or next(iter(self._policies.values())), state_names, cameras)
+        self._match(robot, policy, state_names, cameras)
         robot.num_actions = instructions.num_actions
         return b""
+
+    def _asked_for(self, instructions: Instructions) -> PolicyInfo:
+        """By our name or by its checkpoint's; the only policy answers for any other, which the log says once.
+        ValueError: there are several."""
+        asked, found = instructions.policy, self._policies.get(instructions.policy)
+        for name, checkpoint in self._checkpoints.items():
+            if found is None and asked in checkpoint.called:
+                found = self._policies[name]
+        if found is None and len(self._policies) > 1:
+            raise ValueError(f"there is no policy {listed([asked])!r}; there are {', '.join(self._policies)}")
+        answers = found or next(iter(self._policies.values()))
+        kind = self._checkpoints.get(answers.name, Checkpoint()).kind
+        if found is None or kind not in ("", instructions.kind):
+            wanted = f"{listed([instructions.kind])} {listed([asked])!r}"
+            text = (
+                f"a LeRobot client asks for {wanted}, and is answered by policy {answers.name!r}"
+                f"{kind and f', {kind}'}: this server loads no policy that a client names"
+            )
+            self._notices.counted(text, 1, text)
+        return answers
 
     def _take_observation(self, pieces: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         robot = self._robot(context.peer())
@@ -254,7 +275,7 @@ class LeRobotGateway:
                 self._infer(robot, raw)
             assert robot.policy is not None
             sizes, now_ns = robot.policy.schema.cameras, MonotonicClock().now_ns()
-            observation = robot.names.observation(raw, now_ns=now_ns, sizes=sizes)
+            observation = robot.names.observation(raw, now_ns=now_ns, sizes=sizes, notices=self._notices)
         self._look_at_rate(robot, timestamp, timestep)
         with robot.came:
             robot.newest = timestamp, timestep, observation

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from robot_runtime.server.gateways.pickle_format import PickleError, Record, read_pickle
 
@@ -30,11 +31,23 @@ _RECORDS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 }
 
 
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """Where a policy of LeRobot's is from."""
+
+    kind: str = ""
+    """Its type, as act; empty: unknown."""
+    called: tuple[str, ...] = ()
+    """What a client may call it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Instructions:
     """What a client says of itself first."""
 
+    kind: str
+    """The policy_type: act, diffusion, ..."""
     policy: str
+    """The pretrained_name_or_path."""
     features: Mapping[str, Any]
     num_actions: int
     renamed: Mapping[str, str]
@@ -44,16 +57,19 @@ class Instructions:
 def read_instructions(data: bytes) -> Instructions:
     """A pickled RemotePolicyConfig; ValueError says what came instead."""
     fields = _fields(data, "RemotePolicyConfig")
-    policy, features = fields.get("pretrained_name_or_path"), fields.get("lerobot_features")
+    kind, policy = fields.get("policy_type"), fields.get("pretrained_name_or_path")
+    features = fields.get("lerobot_features")
     num_actions = fields.get("actions_per_chunk")
-    if not isinstance(policy, str) or not isinstance(features, dict):
-        raise ValueError("policy instructions have a pretrained_name_or_path and lerobot_features")
+    if not isinstance(kind, str) or not isinstance(policy, str) or not isinstance(features, dict):
+        raise ValueError(
+            "policy instructions have a policy_type, a pretrained_name_or_path and lerobot_features"
+        )
     if type(num_actions) is not int or num_actions < 1:
         raise ValueError("actions_per_chunk is a whole number of at least 1")
     renamed = fields.get("rename_map") or {}
     if not isinstance(renamed, dict) or not all(isinstance(s, str) for it in renamed.items() for s in it):
         raise ValueError("rename_map has names for names")
-    return Instructions(policy=policy, features=features, num_actions=num_actions, renamed=renamed)
+    return Instructions(kind=kind, policy=policy, features=features, num_actions=num_actions, renamed=renamed)
 
 
 def read_observation(data: bytes) -> tuple[float, int, dict[str, Any]]:

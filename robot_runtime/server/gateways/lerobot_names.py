@@ -8,13 +8,13 @@ from robot_runtime.core.values.action import GripperFraction, GripperWidth, Join
 from robot_runtime.core.values.columns import POSE, TWIST, quantity_columns
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
 from robot_runtime.core.values.state import ARM, GRIPPER
+from robot_runtime.dataset.recording import PICTURE, STATE, camera_of
 from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import Instructions
 from robot_runtime.server.gateways.part_entries import PartEntries
 from robot_runtime.server.gateways.values import listed
 
-STATE, PICTURES = "observation.state", "observation.images."
 MOVED = (JointPosition, JointVelocity, GripperWidth, GripperFraction)
 """Fields that LeRobot's robots have numbers for."""
 MOTOR = ".pos"
@@ -35,7 +35,7 @@ def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, s
         },
         cameras={name: cameras[name] for name in schema.cameras if name in cameras},
         task="task",
-        fit="pad",
+        fit="stretch",
     )
 
 
@@ -96,12 +96,10 @@ def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
         raise ValueError(f"lerobot_features has no {STATE!r} with names, but {listed(features)}")
     if twice := sorted({name for name in told if list(told).count(name) > 1}):
         raise ValueError(f"{STATE!r} has two numbers of one name, {listed(twice)}")
-    if other := [key for it in renamed.items() for key in it if not key.startswith(PICTURES)]:
+    if other := [key for it in renamed.items() for key in it if not key.startswith(PICTURE)]:
         raise ValueError(f"rename_map is followed for pictures only, here are {listed(other)}")
-    keys = [str(key) for key in features if str(key).startswith(PICTURES)]
-    return tuple(told), {
-        renamed.get(key, key).removeprefix(PICTURES): key.removeprefix(PICTURES) for key in keys
-    }
+    keys = [str(key) for key in features if str(key).startswith(PICTURE)]
+    return tuple(told), {camera_of(renamed.get(key, key)): camera_of(key) for key in keys}
 
 
 def order_of_columns(policy: PolicyInfo, names: KeyMap, state_names: Sequence[str]) -> list[int]:

@@ -33,6 +33,7 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.quiet import quiet_logger
+from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.arrays import ArrayCodec
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
@@ -83,6 +84,7 @@ class OpenpiGateway:
             name: (names or KeyMap()).over(KeyMap.of(policy.schema)) for name, policy in policies.items()
         }
         self._asker = Asker(server, robot="openpi client", keys=keys)
+        self._notices = Notices.into(logger)
         self._heard_s: dict[ServerConnection, float] = {}
         self._greeting: dict[ServerConnection, None] = {}  # oldest first
         self._lock = Lock()
@@ -214,7 +216,8 @@ class OpenpiGateway:
             if isinstance(message, str):
                 raise ValueError("an observation is a binary message, this is text")
             now_ns = MonotonicClock().now_ns()
-            seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.schema.cameras)
+            sizes, sent = policy.schema.cameras, unpack(message)
+            seen = names.observation(sent, now_ns=now_ns, sizes=sizes, notices=self._notices)
             rows, timing = self._asker.ask(policy, seen)
             actions = names.sent_actions(rows, policy.action_spec.absolute())
             return pack({"actions": actions, "server_timing": timing})

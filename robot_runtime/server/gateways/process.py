@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from threading import Event, Lock, Thread, Timer
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +31,8 @@ from msgspec import Struct
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.server.gateways.key_map import KeyMap
+from robot_runtime.server.gateways.key_map import Client, KeyMap
+from robot_runtime.server.gateways.lerobot_messages import Checkpoint
 from robot_runtime.server.gateways.policy_session import whole_sampler
 
 logger = logging.getLogger(__name__)
@@ -47,13 +48,14 @@ _SOONEST_S, _LATEST_S = 0.5, 10.0  # until one that ended by itself is started a
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that a gateway is made of, as it goes to its process."""
 
-    kind: Literal["openpi", "lerobot", "groot"]
+    kind: Client
     server: str
     """Where the policies are served."""
     address: str
     """HOST:PORT to listen at."""
     policies: list[dict[str, Any]]
     names: KeyMap | None = None
+    checkpoints: dict[str, Checkpoint] = {}
     token: str | None = None
     keys: str | None = None
     tls: tuple[str, str] | None = None
@@ -191,7 +193,7 @@ def gateway_of(settings: Settings) -> Any:
             from robot_runtime.server.gateways.lerobot import LeRobotGateway
 
             tls = None if settings.tls is None else (Path(settings.tls[0]), Path(settings.tls[1]))
-            return LeRobotGateway(served, tls=tls, **common)
+            return LeRobotGateway(served, tls=tls, checkpoints=settings.checkpoints, **common)
         case "groot":
             from robot_runtime.server.gateways.groot import GrootGateway
 

@@ -149,6 +149,41 @@ def test_what_does_not_fit_is_said_and_the_next_is_answered(client: Client, obse
     assert len(client.act(shown())) == 2
 
 
+def flat(joint: float, *, has_batch: bool = False) -> dict:
+    """As N1.5's `ExternalRobotInferenceClient` is given it, or in a batch of one."""
+    arrays = {
+        "video.wrist": np.full((1, 4, 6, 3), 9, np.uint8),
+        "state.joint_position": np.array([[joint, -1.0]]),
+        "state.gripper_position": np.array([[0.05]]),
+    }
+    shaped = {key: as_npy(x[None] if has_batch else x) for key, x in arrays.items()}
+    return shaped | {"annotation.human.action.task_description": ["pick it up"]}
+
+
+@pytest.mark.parametrize("has_batch", [False, True])
+def test_a_client_of_n1_5_gets_flat_actions_for_its_flat_observation(client: Client, has_batch: bool):
+    action = client.call("get_action", flat(0.5, has_batch=has_batch))
+    rows = np.tile([0.5, 9.0], (SPEC.horizon, 1))
+    expected = {"action.joint_position": rows, "action.gripper_position": np.full((SPEC.horizon, 1), 0.05)}
+    assert action.keys() == expected.keys()
+    for name, theirs in action.items():
+        np.testing.assert_allclose(theirs, expected[name][None] if has_batch else expected[name])
+
+
+def test_flat_keys_in_an_observation_are_answered_as_n1_6s_simulators_ask(client: Client):
+    action, info = client.act(flat(0.5, has_batch=True))
+    assert action["action.joint_position"].shape == (1, SPEC.horizon, 2)
+    assert info["infer_ms"] >= 0.0
+
+
+@pytest.mark.parametrize(
+    "data", [{"video": {}, "state": {}}, {"wrist": 3}, {"video.wrist": 3, "hand": 2}, {"observation": 3}]
+)
+def test_a_message_of_no_known_version_is_refused_with_those_that_there_are(client: Client, data: dict):
+    error = client.call("get_action", data)["error"]
+    assert "as GR00T N1.6 and N1.7 send it, or with the flat keys of N1.5, video.NAME" in error
+
+
 @pytest.mark.parametrize("kind", ["a REQ that counts", "a DEALER without an empty frame"])
 def test_whoever_asks_in_another_envelope_gets_the_answer_in_it(address: str, kind: str):
     context = zmq.Context()
@@ -165,7 +200,7 @@ def test_whoever_asks_in_another_envelope_gets_the_answer_in_it(address: str, ki
 
 
 def test_a_request_without_data_is_told_what_is_missing(client: Client):
-    assert "get_action needs data with an observation" in client.call("get_action")["error"]
+    assert 'get_action needs data with an "observation"' in client.call("get_action")["error"]
 
 
 def test_bytes_that_are_no_request_and_a_wrong_token_are_refused(address: str, client: Client):

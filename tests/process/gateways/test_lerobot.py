@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from echo import ECHO, SCHEMA, SPEC, EchoPolicy, echo_server
 
+from robot_runtime.cli.serve_gateways import _checkpoint
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S
@@ -27,14 +29,18 @@ from lerobot.async_inference import helpers  # noqa: E402
 from lerobot.async_inference.helpers import RemotePolicyConfig, TimedObservation  # noqa: E402
 from lerobot.transport import services_pb2, services_pb2_grpc  # noqa: E402
 
+from policies.load import load_policy  # noqa: E402
 from robot_runtime.server.gateways.key_map import Entry, KeyMap  # noqa: E402
 from robot_runtime.server.gateways.lerobot import LeRobotGateway  # noqa: E402
 from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
+    Checkpoint,
     read_instructions,
     read_observation,
     written_actions,
 )
+from robot_runtime.server.gateways.lerobot_names import names_told  # noqa: E402
 from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
+from tests.policies.test_lerobot_types import described, save  # noqa: E402
 
 NAMES = KeyMap(
     convention="si",
@@ -149,6 +155,58 @@ def test_a_client_that_asks_before_it_has_shown_anything_is_to_ask_again(stub):
     assert stub.GetActions(services_pb2.Empty()).data == b""
 
 
+@pytest.fixture(scope="module")
+def act(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ACT of the numbers in `FEATURES`, which sees 96 x 96 pixels."""
+    folder = save("act", tmp_path_factory.mktemp("act"))
+    described(folder, fps=20.0)
+    return folder
+
+
+DEVIATION = 50.0
+"""Of that ACT's joints."""
+
+
+def lerobots_rows(folder: Path, raw: dict, features: dict) -> np.ndarray:
+    """What LeRobot's own server answers, by its own functions."""
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    policy = get_policy_class("act").from_pretrained(folder)
+    before, after = make_pre_post_processors(policy.config, pretrained_path=str(folder))
+    seen = helpers.raw_observation_to_observation(raw, features, policy.config.image_features)
+    with torch.no_grad():
+        return after(policy.predict_action_chunk(before(seen)))[0].numpy()
+
+
+@pytest.mark.parametrize("is_smooth", [True, False])
+def test_rows_are_those_of_lerobots_own_server_whatever_size_the_camera_has(
+    act: Path, is_smooth: bool, caplog: pytest.LogCaptureFixture
+):
+    policy = load_policy(act)
+    y, x = np.mgrid[:480, :640]
+    smooth = np.stack([y / 2, x / 3, (x + y) / 5], axis=2).astype(np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (480, 640, 3), np.uint8)
+    raw = RAW | {"one.pos": -0.2, "two.pos": 0.3, "wrist": smooth if is_smooth else noise}
+    wrist = {"dtype": "image", "shape": (480, 640, 3), "names": ["height", "width", "channels"]}
+    features = FEATURES | {"observation.images.wrist": wrist}
+    with (
+        echo_server(policy=policy) as server,
+        LeRobotGateway(
+            {policy.info.name: policy.info}, server=server, address="127.0.0.1:0", names=NAMES
+        ) as gateway,
+        caplog.at_level("INFO", "robot_runtime.server.gateways.lerobot"),
+        grpc.insecure_channel(gateway.address, [("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        instruct(stub, lerobot_features=features, actions_per_chunk=6)
+        for timestep in range(3):
+            observe(stub, raw, timestep=timestep)
+        rows = actions(stub)
+    np.testing.assert_allclose(rows, lerobots_rows(act, raw, features), atol=1e-5 * DEVIATION)
+    resized = [line for line in caplog.messages if "resized" in line]
+    assert resized == ["pictures 'wrist' of 480 x 640 are resized to 96 x 96: stretch"]
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
 def test_numbers_are_matched_by_name_in_whatever_order_the_robot_has_them(stub, order):
     names = [("one.pos", "two.pos", "gripper.pos")[i] for i in order]
@@ -164,6 +222,51 @@ def test_numbers_are_matched_by_name_in_whatever_order_the_robot_has_them(stub, 
     np.testing.assert_allclose(actions(stub), [[expected[name] for name in names]] * 4, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ({"policy_type": "smolvla", "pretrained_name_or_path": "lerobot/smolvla_base"}, True),
+        ({"policy_type": "diffusion", "pretrained_name_or_path": "echo"}, True),
+        ({"policy_type": "act", "pretrained_name_or_path": "echo"}, False),
+        ({"policy_type": "act", "pretrained_name_or_path": "/data/echo"}, False),
+    ],
+)
+def test_a_client_that_asks_for_another_policy_is_answered_and_the_log_names_both_once(
+    asked: dict, is_said: bool, caplog: pytest.LogCaptureFixture
+):
+    checkpoints = {"echo": Checkpoint(kind="act", called=("/data/echo",))}
+    with (
+        echo_server() as server,
+        LeRobotGateway(
+            {"echo": ECHO}, server=server, address="127.0.0.1:0", names=NAMES, checkpoints=checkpoints
+        ) as gateway,
+        caplog.at_level("WARNING", "robot_runtime.server.gateways.lerobot"),
+        grpc.insecure_channel(gateway.address, [("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        for _ in range(3):
+            instruct(stub, **asked)
+    kind, name = asked["policy_type"], asked["pretrained_name_or_path"]
+    said = f"asks for {kind} '{name}', and is answered by policy 'echo', act"
+    assert [said in line for line in caplog.messages if "asks for" in line] == [True] * is_said
+
+
+def test_a_client_gets_the_policy_that_it_names_by_its_checkpoint(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"type": "act"}')
+    checkpoint = _checkpoint(str(tmp_path))
+    assert checkpoint.kind == "act"
+    other = replace(ECHO, name="other")
+    with LeRobotGateway(
+        {"other": other, "echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:0", names=NAMES,
+        checkpoints={"echo": checkpoint, "other": _checkpoint("hf://somebody/act")},
+    ) as gateway:  # fmt: skip
+        for name, found in ((str(tmp_path), ECHO), ("somebody/act", other), ("other", other)):
+            told = read_instructions(instructions(pretrained_name_or_path=name))
+            assert gateway._asked_for(told) == found
+        with pytest.raises(ValueError, match="there is no policy 'nothing'; there are other, echo"):
+            gateway._asked_for(read_instructions(instructions(pretrained_name_or_path="nothing")))
+
+
 def test_names_that_nobody_has_declared_are_refused_with_what_to_write(stub, address: str):
     state = FEATURES["observation.state"] | {"names": ["a.pos", "b.pos", "gripper.pos"]}
     with pytest.raises(grpc.RpcError, match=re.escape("lacks one.pos, two.pos: say which is which")):
@@ -176,6 +279,10 @@ def test_a_camera_is_renamed_as_the_client_says_and_other_names_are_not(stub):
     instruct(stub, lerobot_features=features, rename_map=renamed)
     observe(stub, RAW | {"hand": np.full((4, 6, 3), 7, np.uint8)})
     assert (actions(stub)[:, 1] == 7.0).all()
+    told = {"observation.images.hand": "observation.image"}  # as LeRobot's PushT calls its only picture
+    assert names_told(read_instructions(instructions(lerobot_features=features, rename_map=told)))[1] == {
+        "image": "hand"
+    }
     with pytest.raises(grpc.RpcError, match="followed for pictures only"):
         instruct(stub, rename_map={"observation.state": "observation.images.x"})
 
