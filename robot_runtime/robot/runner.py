@@ -54,6 +54,9 @@ from robot_runtime.wire.messages import Welcome
 
 logger = logging.getLogger(__name__)
 
+FAR_ANSWERS = "the policy's answers lie far outside the robot's ranges"
+"""How the fault of such a run begins."""
+
 
 class Runner:
     """Drives one robot with one server until told to stop."""
@@ -377,6 +380,8 @@ class Runner:
         if why := self.record.why_it_stood():
             self._log.say(why, is_routine=False)
         fault = self.link.fault
+        if not fault and (num_far := self.executor.counts.far_answers):
+            fault = f"{FAR_ANSWERS}, {num_far} were refused; of the last, {self.executor.why_far}"
         if self.record.num_splices == 0 and self.record.num_led == 0 and not fault:
             why = self.executor.why_no_rows() if self.record.has_policy else "nobody led it"
             fault = f"the robot did not move: {why}"
