@@ -48,7 +48,7 @@ from robot_runtime.robot.order_desk import OrderDesk
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run_orders import RunOrders
 from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
-from robot_runtime.robot.telemetry import RunRecord
+from robot_runtime.robot.telemetry import MotionCheck, RunRecord
 from robot_runtime.teleop.in_run import TeleopInRun
 from robot_runtime.wire.messages import Welcome
 
@@ -125,6 +125,7 @@ class Runner:
                 self.teleop = TeleopInRun(config, self.executor, self.record, self._log, self.orders)
         self.success: bool | None = None
         """What a judge of the task says of the run, for its log; None: nobody has judged it."""
+        self._motion_check = MotionCheck(1.0 / config.control_hz)
         self._mode = self.executor.mode
         self._end_ns: int | None = None
         self._stands = self._is_broken = self._is_error_said = self._is_ending = False
@@ -300,6 +301,8 @@ class Runner:
         if self._is_cut_off:
             self._config.robot.stop()  # what this tick wrote came after `cut_off`
             return None
+        if self._step.state is not None:
+            self._motion_check.add(tick.command, self._step.state)
         self.record.lateness_ns.add(beat.lateness_ns)
         self.record.num_skipped += beat.num_skipped
         if self._logged is not None:
@@ -379,12 +382,17 @@ class Runner:
         self._log.notices.sum_up()
         if why := self.record.why_it_stood():
             self._log.say(why, is_routine=False)
+        unmoved, is_all = self._motion_check.unmoved()
+        for sentence in unmoved:
+            self._log.say(sentence, is_routine=False)
         fault = self.link.fault
         if not fault and (num_far := self.executor.counts.far_answers):
             fault = f"{FAR_ANSWERS}, {num_far} were refused; of the last, {self.executor.why_far}"
         if self.record.num_splices == 0 and self.record.num_led == 0 and not fault:
             why = self.executor.why_no_rows() if self.record.has_policy else "nobody led it"
             fault = f"the robot did not move: {why}"
+        if is_all and not fault:
+            fault = f"the robot did not move: {unmoved[0]}"
         self.record.fault = fault
 
     def _is_over(self) -> bool:

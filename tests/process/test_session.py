@@ -350,3 +350,15 @@ def test_a_policy_that_answers_in_degrees_moves_nothing_and_the_run_ends_with_a_
     assert "are the policy's rows in degrees?" in record.fault
     with pytest.raises(RobotStoppedError, match="far outside the robot's ranges"):
         refuse_fault(record)
+
+
+def test_an_arm_that_ignores_every_command_fails_a_short_run(address):
+    class DeafArm(NotedArm):
+        def write(self, command):
+            return command
+
+    record = rr.run(robot_with(DeafArm), policy=address, control_hz=200.0, duration_s=1.0)
+    assert record.fault.startswith("the robot did not move: arm was commanded over 0.")
+    assert any("is it enabled" in text for _, text in record.log)
+    with pytest.raises(RobotStoppedError, match="did not move"):
+        refuse_fault(record)
