@@ -362,3 +362,10 @@ def test_an_arm_that_ignores_every_command_fails_a_short_run(address):
     assert any("is it enabled" in text for _, text in record.log)
     with pytest.raises(RobotStoppedError, match="did not move"):
         refuse_fault(record)
+
+
+def test_a_run_whose_time_is_over_says_so_and_no_stop_that_nobody_asked_for(address):
+    record = rr.run(robot_with(), policy=address, control_hz=200.0, duration_s=0.4)
+    assert record.ticks[-1].cause.value == "the time of the run is over"
+    assert not any("a stop was asked for" in text for _, text in record.log)
+    refuse_fault(record)
