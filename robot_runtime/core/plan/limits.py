@@ -25,7 +25,7 @@ from robot_runtime.core.values.fields import (
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import ARM, BASE, GRIPPER, readonly
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, numbers
 from robot_runtime.errors import InvalidValueError
 
 
@@ -43,9 +43,12 @@ class MotionLimits:
     def __post_init__(self) -> None:
         shape = np.shape(self.speed)
         for name in ("speed", "acceleration", "jerk"):
-            value = readonly(np.asarray(getattr(self, name), dtype=float))
+            value = numbers(name, getattr(self, name))
             if value.ndim != 1 or value.shape != shape:
-                raise InvalidValueError(f"{name} needs one number an axis, {shape}, got shape {value.shape}")
+                like = f", {shape} as speed has them" if len(shape) == 1 and name != "speed" else ""
+                raise InvalidValueError(
+                    f"{name} needs one number an axis, an array (n,){like}; got shape {value.shape}"
+                )
             is_large_enough = value >= 0.0 if name == "speed" else value > 0.0
             if not (np.isfinite(value).all() and is_large_enough.all()):
                 raise InvalidValueError(f"{name} has to be positive and finite, got {value.tolist()}")
@@ -77,7 +80,7 @@ class SpeedCurve:
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "gain", "offset"):
-            object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
+            object.__setattr__(self, name, numbers(name, getattr(self, name)))
 
 
 Most = Mapping[str, tuple[float, str]]
@@ -148,10 +151,15 @@ class JointLimits:
 
     def __post_init__(self) -> None:
         for name in ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max"):
-            value = np.asarray(getattr(self, name), dtype=float)
+            value = numbers(name, getattr(self, name))
+            if value.ndim != 1 or value.shape != self.q_min.shape:
+                like = f" as q_min has them, {self.q_min.shape}" if name != "q_min" else ""
+                raise InvalidValueError(
+                    f"{name} needs one number a joint, an array (N,){like}; got shape {value.shape}"
+                )
             if not np.isfinite(value).all():
                 raise InvalidValueError(f"{name} has to be finite, got {value.tolist()}")
-            object.__setattr__(self, name, readonly(value))
+            object.__setattr__(self, name, value)
         if not (self.q_min < self.q_max).all():
             raise InvalidValueError(f"limits need q_min < q_max, got {self.q_min} and {self.q_max}")
         for name in ("joints", "hand_translation", "hand_rotation"):
@@ -189,6 +197,13 @@ class GripperLimits:
     """As in `JointLimits`."""
 
     def __post_init__(self) -> None:
+        ends = (self.low, self.high)
+        if not all(isinstance(each, int | float | np.number) for each in ends):
+            raise InvalidValueError(
+                f"a gripper has its range in numbers [m], got {self.low!r} to {self.high!r}"
+            )
+        if self.motion is not None and self.motion.speed.shape != (1,):
+            raise InvalidValueError(f"a gripper has one axis, its motion has {len(self.motion.speed)}")
         if not -np.inf < self.low <= self.high < np.inf:
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
         _refuse_standing("gripper", self.motion)
@@ -235,7 +250,7 @@ class NumbersLimits:
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
-            object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
+            object.__setattr__(self, name, numbers(name, getattr(self, name)))
         if self.low.shape != self.high.shape or self.low.ndim != 1 or not (self.low <= self.high).all():
             raise InvalidValueError(f"numbers need low <= high, got {self.low} and {self.high}")
         _refuse_standing("numbers", self.motion)
