@@ -89,12 +89,15 @@ class RosBase:
         frame_id: str = "base_link",
         state_latency_s: float = 0.0,
         silence_s: float = 0.25,
+        command_hz: float = 50.0,
         clock: Clock | None = None,
     ) -> None:
         """
         frame_id: of stamped twists.
         state_latency_s: from a measurement to its stamp [s].
         silence_s: after so long without a command the base is told to stand [s].
+        command_hz: how many twists a second are published at most, whatever the control rate is: the newest,
+            and one to stand at once.
         """
         if command_type not in ("geometry_msgs/Twist", "geometry_msgs/TwistStamped"):
             raise InvalidValueError(
@@ -102,6 +105,12 @@ class RosBase:
             )
         _check_silence(silence_s)
         _check_latency(state_latency_s)
+        if not 1.0 / silence_s < command_hz <= 1000.0:
+            raise InvalidValueError(
+                f"command_hz is above {1.0 / silence_s:g}, which is 1 / silence_s, and up to 1000, got "
+                f"{command_hz!r:.60}"
+            )
+        self._period_ns, self._due_ns, self._sent = round(NS_PER_S / command_hz), 0, np.zeros(3)
         self._bridge, self._topic, self._frame = bridge, command_topic, frame_id
         self.address = f"{command_topic} at {bridge.url}"
         self._is_stamped = command_type.endswith("Stamped")
@@ -121,15 +130,20 @@ class RosBase:
         if not isinstance(command, BaseTwistCommand):
             raise DriverError(f"a ROS base is told twists, got {type(command).__name__}")
         _check(self._bridge, command.V_WB_B)
-        self._publish(command.V_WB_B)
+        now_ns = self._clock.now_ns()
+        stands = not command.V_WB_B.any() and bool(self._sent.any())
+        if stands or now_ns >= self._due_ns:
+            self._due_ns = max(self._due_ns + self._period_ns, now_ns)
+            self._publish(command.V_WB_B)
         self._guard(self._message(np.zeros(3)))
-        return command
+        return BaseTwistCommand(V_WB_B=self._sent)
 
     def stop(self) -> None:
         self._publish(np.zeros(3))
         self._guard(None)
 
     def _publish(self, twist: np.ndarray) -> None:
+        self._sent = twist
         self._bridge.publish(self._topic, self._message(twist))
 
     def _message(self, twist: np.ndarray) -> Message:

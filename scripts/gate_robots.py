@@ -131,6 +131,7 @@ def limits_drawn(rng: np.random.Generator) -> Limits:
         base=base,
         gripper=gripper,
         gripper_max=rng.uniform(0.02, 0.3),
+        unusual=True,
     )
 
 

@@ -14,10 +14,11 @@ from robot_runtime.core.plan.gate import Shortfall
 from robot_runtime.core.plan.timeline import Phase, Seam, Source
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.tick import Tick
-from robot_runtime.core.values.action import Command, JointCommand
+from robot_runtime.core.values.action import Command, GripperCommand, JointCommand, JointVelocityCommand
+from robot_runtime.core.values.state import ArmState, GripperState, RobotState
 from robot_runtime.distribution import SAMPLE_SIZE, Distribution
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.telemetry import KEPT_REQUESTS, RunRecord
+from robot_runtime.robot.telemetry import KEPT_REQUESTS, MotionCheck, RunRecord
 
 TICK = 2_000_000
 REST = Tick(
@@ -203,3 +204,36 @@ def test_many_numbers_have_nearly_theirs():
         assert numbers.quantile(q) / 1e5 == pytest.approx(q, abs=0.025)
     assert numbers.max == 99_999
     assert numbers.mean == pytest.approx(49_999.5)
+
+
+def test_the_joint_that_ignores_its_commands_is_named():
+    check = MotionCheck(0.01)
+    for i in range(100):
+        told = np.array([0.001 * i, 0.002 * i, 0.0001 * i])
+        at = ArmState(t_ns=i, q=told * [1.0, 0.0, 0.0], dq=np.zeros(3))
+        check.add(Command({"arm": JointCommand(q=told)}), RobotState(t_ns=i, parts={"arm": at}))
+    (sentence,), is_all = check.unmoved()
+    assert sentence.startswith(
+        "joint 2 of arm was commanded over 0.2 rad or m and is measured to have moved 0:"
+    )
+    assert not is_all
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
+def test_an_arm_that_is_commanded_by_velocities_is_taken_to_follow_from_a_tenth_of_the_way(share):
+    check, dq = MotionCheck(0.01), np.full(2, 0.2)
+    for i in range(100):
+        at = ArmState(t_ns=i, q=share * 0.01 * i * dq, dq=np.zeros(2))
+        check.add(Command({"arm": JointVelocityCommand(dq=dq)}), RobotState(t_ns=i, parts={"arm": at}))
+    assert bool(check.unmoved()[0]) == (share < 0.1)
+
+
+def test_what_is_not_commanded_to_move_may_stand():
+    check = MotionCheck(0.01)
+    for i in range(10):
+        at = ArmState(t_ns=i, q=np.zeros(2), dq=np.zeros(2))
+        command = Command(
+            {"arm": JointCommand(q=np.full(2, 0.001 * i)), "gripper": GripperCommand(width=0.01 * i)}
+        )
+        check.add(command, RobotState(t_ns=i, parts={"arm": at, "gripper": GripperState(width=0.0)}))
+    assert check.unmoved() == ([], False)

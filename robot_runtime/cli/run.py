@@ -33,7 +33,7 @@ from robot_runtime.cli.signals import own_handler
 from robot_runtime.cli.teleop_option import arming_options, teleop_options
 from robot_runtime.core.method.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method.table import Method
-from robot_runtime.core.safety import Cause
+from robot_runtime.core.safety import ENDS
 from robot_runtime.errors import InvalidValueError, RobotStoppedError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.log.config import DEFAULT_FOLDER, LogConfig, Nothing, keep_of
@@ -318,7 +318,7 @@ def refuse_fault(record: "RunRecord", *, run: str = "") -> None:
     """
     of_run = f"{run}: " if run else ""
     cause = record.ticks[-1].cause
-    if cause is not Cause.STOP_REQUESTED:
+    if cause not in ENDS:
         raise RobotStoppedError(f"{of_run}the robot stopped by itself: {cause.value}")
     if record.fault:
         raise RobotStoppedError(f"{of_run}{record.fault}")
@@ -346,7 +346,8 @@ def report(record: "RunRecord", episode: "Episode | None" = None) -> None:
     rows = {name: value for name, value in rows.items() if value or name not in counted}
     if episode is not None:
         score = episode.result.score
-        rows, title = {**score.metrics, **rows}, "success" if score.success else "no success"
+        title = "success" if score.success else ": ".join(filter(None, ("no success", score.why)))
+        rows = {**score.metrics, **rows}
         if score.completion_s is not None:
             rows = {"completion_s": score.completion_s, **rows}
     table = Table("figure", "value", "", title=title)

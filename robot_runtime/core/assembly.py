@@ -50,6 +50,7 @@ class Assembly:
             blender=self.blender,
             corrector=self.corrector,
             counts=self.counts,
+            limits=c.limits,
             lead_ns=self.parts.lead_ns,
         )
         self.motion = Motion(

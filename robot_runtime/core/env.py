@@ -37,6 +37,8 @@ class EpisodeScore:
     """Time from each unforeseen change to the first command that had seen it [s]."""
     has_success: bool = True
     """Whether the env says at all if the task is done; False: `success` means nothing."""
+    why: str = ""
+    """Why it was no success, in words; empty: it was one, or the env does not say."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -20,6 +20,7 @@ from robot_runtime.core.motion import Moved
 from robot_runtime.core.plan.answers import PartOutcome, Pending, Splice
 from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.plan.correction import ResidualHead
+from robot_runtime.core.plan.far_rows import FarRowsError
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.predict import HandPose, StatePredictor, check_odometry
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
@@ -115,6 +116,8 @@ class Executor:
         self._state: RobotState | None = None
         self._ticked_ns: int | None = None
         self._trouble: Cause | None = None
+        self.why_far = ""
+        """Where the rows of the last answer that was refused as far outside the robot's ranges lie."""
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
 
     @property
@@ -298,7 +301,7 @@ class Executor:
         before = self._answers.last_splice
         outcome = self._took(part, self._time(now_ns))
         self._standstill.ended(part.request_id, outcome)
-        if outcome is PartOutcome.INVALID:
+        if outcome in (PartOutcome.INVALID, PartOutcome.FAR):
             self._fail(part.request_id)
         elif part.is_last and outcome in _GOOD:
             self._planner.succeeded()
@@ -324,10 +327,14 @@ class Executor:
             return PartOutcome.OVERTAKEN
         try:
             return self._place(taken, now_ns) if self.is_armed else self._looked_at(taken, now_ns)
-        except ValueError:
+        except ValueError as error:
             self._answers.drop(part.request_id)
             self._planner.failed(taken.t_obs_ns, self._time())
-            return PartOutcome.INVALID
+            if not isinstance(error, FarRowsError):
+                return PartOutcome.INVALID
+            self.counts.far_answers += 1
+            self.why_far = self._standstill.why_far = str(error)
+            return PartOutcome.FAR
 
     def _looked_at(self, pending: Pending, now_ns: int) -> PartOutcome:
         self._answers.check(pending)

@@ -177,6 +177,8 @@ class EpisodeMark(Struct, frozen=True, kw_only=True):
     end_ns: int
     outcome: Outcome
     keep: bool = True
+    source: str = "operator"
+    """Who says so: "operator", or "sim", the judge of a simulated task."""
 
 
 def _own_parts(order: TakeOver | HandBack | SayPhase) -> None:

@@ -41,10 +41,16 @@ class Cause(Enum):
     TRACKING_LOST = "the arm is too far from its setpoint"
     BASE_LOST = "the base is too far from its setpoint"
     STOP_REQUESTED = "a stop was asked for"
+    TIME_OVER = "the time of the run is over"
+    TASK_OVER = "the task is over"
+    CANNOT_GO_ON = "the run cannot go on"
     RELEASED = "hold-to-run was let go"
     SWITCH_LOST = "hold-to-run gives no sign: unplugged, or nobody reads it any more"
     RESET = "the robot was reset"
 
+
+ENDS = (Cause.STOP_REQUESTED, Cause.TIME_OVER, Cause.TASK_OVER, Cause.CANNOT_GO_ON)
+"""How a run ends that nothing on the robot ended."""
 
 TRANSITIONS = MappingProxyType(
     {
@@ -58,7 +64,7 @@ TRANSITIONS = MappingProxyType(
         (Mode.RUN, Cause.ODOMETRY_FROZEN): Mode.STOP,
         (Mode.RUN, Cause.TRACKING_LOST): Mode.STOP,
         (Mode.RUN, Cause.BASE_LOST): Mode.STOP,
-        (Mode.RUN, Cause.STOP_REQUESTED): Mode.STOP,
+        **{(Mode.RUN, cause): Mode.STOP for cause in ENDS},
         (Mode.RUN, Cause.RELEASED): Mode.STOP,
         (Mode.RUN, Cause.SWITCH_LOST): Mode.STOP,
         (Mode.RUN, Cause.RESET): Mode.HOLD,
@@ -67,7 +73,7 @@ TRANSITIONS = MappingProxyType(
         (Mode.HOLD, Cause.ODOMETRY_FROZEN): Mode.STOP,
         (Mode.HOLD, Cause.TRACKING_LOST): Mode.STOP,
         (Mode.HOLD, Cause.BASE_LOST): Mode.STOP,
-        (Mode.HOLD, Cause.STOP_REQUESTED): Mode.STOP,
+        **{(Mode.HOLD, cause): Mode.STOP for cause in ENDS},
         (Mode.HOLD, Cause.RELEASED): Mode.STOP,
         (Mode.HOLD, Cause.SWITCH_LOST): Mode.STOP,
         (Mode.STOP, Cause.RESET): Mode.HOLD,

@@ -323,7 +323,7 @@ class _Run:
         return {
             run.SUCCESS: run.success_of(outcome),
             run.OUTCOME: outcome,
-            "outcome_source": "sim" if info.is_virtual else "operator",
+            "outcome_source": "" if outcome == "unknown" else "sim" if info.is_virtual else mark.source,
             "outcome_confidence": 0.0 if outcome == "unknown" else 1.0,
             "outcome_tick": int(columns[run.TICK][-1, 0]),
             "max_frames": len(human),

@@ -194,6 +194,8 @@ class Forms:
         if isinstance(known, type) and issubclass(known, Enum):
             return known[form["="]]
         fields = {key: self.value_of(each) for key, each in form.items() if key}
+        if name in _LIMITED:  # an older log does not say it: whatever was driven was meant
+            fields.setdefault("unusual", True)
         if (checks := self._checks.get(name)) is None:
             checks = self._checks[name] = checks_of(known)
         sizes: dict[str, int] = {}
@@ -203,6 +205,7 @@ class Forms:
         return known(**fields)
 
 
+_LIMITED = ("JointLimits", "GripperLimits", "BaseLimits")
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, Ext})
 
 

@@ -27,7 +27,7 @@ from robot_runtime.core.journal import (
 )
 from robot_runtime.core.orders import EpisodeMark, TakenOrder
 from robot_runtime.core.plan.answers import PartOutcome
-from robot_runtime.core.safety import Cause
+from robot_runtime.core.safety import ENDS, Cause
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, Command
 from robot_runtime.core.values.columns import command_numbers, state_numbers
@@ -99,7 +99,7 @@ class People:
             case ServerLost():
                 self._asked_ns.clear()
                 yield self._chunk("server lost", -1, why="the server is gone")
-            case Stopped(cause=cause) if cause not in (self._stopped, Cause.STOP_REQUESTED):
+            case Stopped(cause=cause) if cause not in (self._stopped, *ENDS):
                 self._stopped = cause
                 yield Said("/fault", self.now_ns, {"text": f"stop: {cause.value}"})
             case WasReset(now_ns=now_ns):

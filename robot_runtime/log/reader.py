@@ -310,7 +310,7 @@ class RunLog:
             ]
         is_whole = not self.is_missing(start_ns, end_ns)
         outcome = _OUTCOMES.get(self.end.get("success", ""), Outcome.UNKNOWN) if is_whole else Outcome.UNKNOWN
-        return [EpisodeMark(start_ns=start_ns, end_ns=end_ns + 1, outcome=outcome)]
+        return [EpisodeMark(start_ns=start_ns, end_ns=end_ns + 1, outcome=outcome, source="sim")]
 
     def faults(self) -> Iterator[Fault]:
         """What should not have happened."""

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import msgspec
 
@@ -33,6 +33,7 @@ class PageProcess(AbstractContextManager["PageProcess"]):
         self._say = say
         self.url = ""
         """Where the page is; empty until it is up."""
+        self._has_said = Event()
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 closed with the block
         root = str(Path(robot_runtime.__file__).parents[1])  # it imports what this process does
         self._process = subprocess.Popen(
@@ -64,6 +65,11 @@ class PageProcess(AbstractContextManager["PageProcess"]):
         lines = self._complaints.read().strip().splitlines()
         return lines[-1] if lines else f"exit code {self._process.returncode}"
 
+    def is_up(self, within_s: float) -> bool:
+        """Whether it is, as soon as it is; waits no longer for one that has ended."""
+        self._has_said.wait(within_s)
+        return bool(self.url)
+
     def kill(self) -> None:
         """At once, whatever it does."""
         self._process.kill()
@@ -86,3 +92,4 @@ class PageProcess(AbstractContextManager["PageProcess"]):
         with suppress(OSError, ValueError, KeyError, TypeError):
             self.url = json.loads(self._process.stdout.readline())["url"]
             self._say(f"page: {self.url}")
+        self._has_said.set()

@@ -24,9 +24,12 @@ from robot_runtime.page.child import Told
 from robot_runtime.page.order_door import OrderDoor
 from robot_runtime.page.process import DEFAULT_HOST, DEFAULT_PORT, PageProcess
 
+WAITS_S = 20.0
+"""How long a run waits for its page before it begins [s]."""
+
 
 class RunPage(AbstractContextManager["RunPage"]):
-    """A context manager around the run."""
+    """A context manager around the run: entered, the page is up, or it was said that it is not."""
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class RunPage(AbstractContextManager["RunPage"]):
             self._log.subscribe(stream)
             told = self._told(stream, orders, token)
             self.process = opened.enter_context(PageProcess(self._command, told, say=self._say))
+            self._await_page()
             opened.enter_context(
                 OrderDoor(context, orders, token, self._post, refused=self._refuse, look=self._watch)
             )
@@ -74,6 +78,15 @@ class RunPage(AbstractContextManager["RunPage"]):
     def url(self) -> str:
         """Where the page is; empty until it is up."""
         return self.process.url
+
+    def _await_page(self) -> None:
+        """Nothing moves before a person can look and stop it, or knows that she cannot."""
+        if self.process.is_up(WAITS_S):
+            return
+        if self.process.why_ended(within_s=1.0) is None:
+            self._say(f"the page is not up after {WAITS_S:g} s: the run begins without it")
+        else:
+            self._watch()
 
     def _told(self, stream: str, orders: str, token: str) -> Told:
         return Told(

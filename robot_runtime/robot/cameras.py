@@ -160,6 +160,9 @@ def _read(
         while not stopping.is_set():
             try:
                 image = eye.camera.read()
+                if not isinstance(image, Image):
+                    kind = type(image).__name__
+                    raise ValueError(f"read() returned {kind}, expected Image(t_ns=..., pixels=...)")
             except ValueError as error:  # what `Image` does not take
                 eye.watch.misshapen = str(error)
                 eye.watch.fails(CameraFault.MISSHAPEN, clock.now_ns())

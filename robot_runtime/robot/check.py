@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -26,6 +27,8 @@ from robot_runtime.core.values.state import BASE, RobotState
 from robot_runtime.errors import DriverError
 from robot_runtime.robot.robot import Robot, part_fault, sensor_fault
 
+LACKS = re.compile(r"\bit has neither arm|\bit has no limits|\bits \w+ has no limits")
+"""In the sentences on what is not there at all."""
 BY_HAND = "move it into its range by hand, or give it the limits that it has"
 OUTSIDE = 0.05
 """How far beyond its limits a joint may stand at the start [rad]."""

@@ -158,9 +158,10 @@ class ServerLink:
                 return
             case PartOutcome.LATE if self.executor.mode is Mode.RUN:
                 return
+        why = f": {self.executor.why_far}" if outcome is PartOutcome.FAR else ""
         self._log.notices.note(
             f"an answer was not used: {outcome.value}",
-            f"answer {request_id} not used: {outcome.value}",
+            f"answer {request_id} not used: {outcome.value}{why}",
             is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.VOID, PartOutcome.STOPPED),
         )
 

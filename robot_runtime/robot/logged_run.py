@@ -72,11 +72,13 @@ class LoggedRun:
         self.writer.note(Timed(beat.now_ns, beat.lateness_ns, beat.num_skipped, took_ns))
         self.writer.wake()
 
-    def close(self, *, success: bool | None, error: BaseException | None) -> None:
+    def close(self, *, success: bool | None, why: str, error: BaseException | None) -> None:
         """Write it to its end, with what the run came to; nothing is noted after that."""
         what = {"fault": self._record.fault} if self._record.fault else {}
         if success is not None:
             what["success"] = str(success)
+        if why:
+            what["why"] = why
         if error is not None:
             what["error"] = f"{type(error).__name__}: {error}"
         self.writer.close(what)

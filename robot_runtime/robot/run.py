@@ -18,6 +18,7 @@ from robot_runtime.core.method.table import Method
 from robot_runtime.core.orders import Order
 from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.plan.part_latency import lead_ns
+from robot_runtime.core.safety import Cause
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import command_at_state
 from robot_runtime.core.values.command import PartCommand
@@ -150,9 +151,9 @@ class Session(RunConfig):
             raise StopIteration
         return tick
 
-    def stop(self) -> None:
-        """Bring the robot to rest; the iteration goes on until it stands."""
-        self.runner.stop()
+    def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
+        """Bring the robot to rest; the iteration goes on until it stands. cause: one of `safety.ENDS`."""
+        self.runner.stop(cause)
 
     @property
     def is_armed(self) -> bool:

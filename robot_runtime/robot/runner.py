@@ -26,7 +26,7 @@ from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
-from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.safety import ENDS, Cause, Mode
 from robot_runtime.core.state_watch import not_finite
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
@@ -48,11 +48,14 @@ from robot_runtime.robot.order_desk import OrderDesk
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run_orders import RunOrders
 from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
-from robot_runtime.robot.telemetry import RunRecord
+from robot_runtime.robot.telemetry import MotionCheck, RunRecord
 from robot_runtime.teleop.in_run import TeleopInRun
 from robot_runtime.wire.messages import Welcome
 
 logger = logging.getLogger(__name__)
+
+FAR_ANSWERS = "the policy's answers lie far outside the robot's ranges"
+"""How the fault of such a run begins."""
 
 
 class Runner:
@@ -122,6 +125,9 @@ class Runner:
                 self.teleop = TeleopInRun(config, self.executor, self.record, self._log, self.orders)
         self.success: bool | None = None
         """What a judge of the task says of the run, for its log; None: nobody has judged it."""
+        self.why = ""
+        """Why it is no success, if the judge says that."""
+        self._motion_check = MotionCheck(1.0 / config.control_hz)
         self._mode = self.executor.mode
         self._end_ns: int | None = None
         self._stands = self._is_broken = self._is_error_said = self._is_ending = False
@@ -277,7 +283,11 @@ class Runner:
         if self._end_ns is None and self._config.duration_s is not None and self.executor.is_armed:
             self._end_ns = now_ns + round(self._config.duration_s * NS_PER_S)
         is_time = self._end_ns is not None and now_ns >= self._end_ns
-        if is_time or self._is_over() or (not self._is_ending and self._should_stop()):
+        if is_time:
+            self.stop(Cause.TIME_OVER)
+        elif self._is_over():
+            self.stop(Cause.CANNOT_GO_ON)
+        elif not self._is_ending and self._should_stop():
             self.stop()
         self.orders.take(now_ns)
         if not self._is_ending:
@@ -297,6 +307,8 @@ class Runner:
         if self._is_cut_off:
             self._config.robot.stop()  # what this tick wrote came after `cut_off`
             return None
+        if self._step.state is not None:
+            self._motion_check.add(tick.command, self._step.state)
         self.record.lateness_ns.add(beat.lateness_ns)
         self.record.num_skipped += beat.num_skipped
         if self._logged is not None:
@@ -304,7 +316,7 @@ class Runner:
         self.task.look()
         self._say_why_it_stands(now_ns)
         if tick.mode is not self._mode:
-            is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.STOP_REQUESTED)
+            is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, *ENDS)
             what = ""
             if tick.cause is Cause.STATE_INVALID and self._step.state is not None:
                 what = f": {not_finite(self._step.state)}"
@@ -314,10 +326,10 @@ class Runner:
             self._mode = tick.mode
         return tick
 
-    def stop(self) -> None:
-        """Bring the robot to rest, tick by tick, and end the run there."""
+    def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
+        """Bring the robot to rest, tick by tick, and end the run there. cause: one of `ENDS`."""
         self._is_ending = True
-        self.executor.stop()
+        self.executor.stop(cause)
 
     def cut_off(self) -> None:
         """Stop the drivers at once, from any thread; no tick follows."""
@@ -367,7 +379,7 @@ class Runner:
     def close(self, error: BaseException | None = None) -> None:
         """Write the log to its end; nothing is noted after it."""
         if self._logged is not None:
-            self._logged.close(success=self.success, error=error)
+            self._logged.close(success=self.success, why=self.why, error=error)
 
     def _sum_up(self) -> None:
         self.link.say_what_was_otherwise()
@@ -376,10 +388,17 @@ class Runner:
         self._log.notices.sum_up()
         if why := self.record.why_it_stood():
             self._log.say(why, is_routine=False)
+        unmoved, is_all = self._motion_check.unmoved()
+        for sentence in unmoved:
+            self._log.say(sentence, is_routine=False)
         fault = self.link.fault
+        if not fault and (num_far := self.executor.counts.far_answers):
+            fault = f"{FAR_ANSWERS}, {num_far} were refused; of the last, {self.executor.why_far}"
         if self.record.num_splices == 0 and self.record.num_led == 0 and not fault:
             why = self.executor.why_no_rows() if self.record.has_policy else "nobody led it"
             fault = f"the robot did not move: {why}"
+        if is_all and not fault:
+            fault = f"the robot did not move: {unmoved[0]}"
         self.record.fault = fault
 
     def _is_over(self) -> bool:

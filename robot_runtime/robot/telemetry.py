@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pinocchio as pin
 
 from robot_runtime.core.authority import Authority
 from robot_runtime.core.orders import EpisodeMark, TakenOrder
@@ -20,11 +21,13 @@ from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
+    BasePoseCommand,
     Command,
     JointCommand,
+    JointVelocityCommand,
     PoseCommand,
 )
-from robot_runtime.core.values.state import ARM, BASE, GRIPPER
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, ArmState, BaseState, RobotState
 from robot_runtime.distribution import Distribution
 from robot_runtime.errors import InvalidValueError
 
@@ -310,6 +313,67 @@ class _Jerk:
                         largest = max(largest, size)
         if largest >= 0.0:
             self.sizes.add(largest)
+
+
+class MotionCheck:
+    """Whether the robot moves as it is commanded to: joints, end effectors and the places of bases.
+
+    Of each number the way that was commanded and the way that was measured, from the least to the largest. A
+    gripper on an object may stay where it is, and is not looked at.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        """period_s: for which a joint velocity is commanded [s]."""
+        self._period_s = period_s
+        self._ends: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+        """(part, what) -> the least and the largest (2, n), commanded and measured."""
+        self._led: dict[str, np.ndarray] = {}
+        """Part -> where velocities have led it (n,)."""
+
+    def add(self, command: Command, state: RobotState) -> None:
+        """One more tick."""
+        for part, told in command.parts.items():
+            measured = state.parts.get(part)
+            match told, measured:
+                case JointCommand(q=q), ArmState():
+                    self._note((part, "joint"), q, measured.q)
+                case JointVelocityCommand(dq=dq), ArmState():
+                    led = self._led[part] = self._led.get(part, np.zeros(len(dq))) + self._period_s * dq
+                    self._note((part, "joint"), led, measured.q)
+                case PoseCommand(p_BE=p_BE), ArmState(X_BE=pin.SE3() as X_BE):
+                    self._note((part, "axis"), p_BE, X_BE.translation)
+                case BasePoseCommand(x_WB=x_WB), BaseState(x_WB=np.ndarray() as at):
+                    self._note((part, "axis"), x_WB, at)
+
+    def _note(self, what: tuple[str, str], commanded: np.ndarray, measured: np.ndarray) -> None:
+        both = np.array([commanded, measured])
+        low, high = self._ends.get(what, (both, both))
+        self._ends[what] = np.minimum(low, both), np.maximum(high, both)
+
+    def unmoved(self) -> tuple[list[str], bool]:
+        """A sentence for each part of which something did not move, and whether nothing at all moved."""
+        out, num_moved = [], 0
+        for (part, what), (low, high) in self._ends.items():
+            commanded, moved = high - low
+            asked = commanded >= ASKED
+            stood = asked & (moved < FOLLOWED * commanded)
+            num_moved += int(asked.sum() - stood.sum())
+            if not stood.any():
+                continue
+            worst = int(np.argmax(np.where(stood, commanded, 0.0)))
+            which = part if (stood == asked).all() else f"{what} {worst + 1} of {part}"
+            unit = "rad or m" if what == "joint" else "m"
+            out.append(
+                f"{which} was commanded over {commanded[worst]:.2g} {unit} and is measured to have moved "
+                f"{moved[worst]:.2g}: is it enabled, and does its driver's read() give what is measured now?"
+            )
+        return out, bool(out) and num_moved == 0
+
+
+ASKED = 0.05
+"""A way that is commanded on purpose [rad or m]."""
+FOLLOWED = 0.1
+"""Who moves less than this share of it does not follow."""
 
 
 def _derivatives(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.safety import Cause
 from robot_runtime.core.tick import Tick
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.evaluation.person import Person
@@ -83,10 +84,10 @@ def run_real_time(
                     session.post(order, by=person.name)
                 session.lead(act.wishes)
             if scorer.is_done:
-                session.stop()
+                session.stop(Cause.TASK_OVER)
         score = scorer.score()
         if score.has_success and (score.success or not session.is_interrupted):  # cut short is no failure
-            session.runner.success = score.success
+            session.runner.success, session.runner.why = score.success, score.why
     result = EpisodeResult.of(seed, score, session.record, clips=session.clips)
     return Episode(result=result, record=session.record, snapshots=snapshots)
 

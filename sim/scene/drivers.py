@@ -248,7 +248,7 @@ def sim_limits(world: World) -> Limits:
     if not world.has_base:
         return FR3_LIMITS
     base = MotionLimits(speed=SETPOINT_SPEED, acceleration=SETPOINT_ACCELERATION, jerk=SETPOINT_JERK)
-    return FR3_LIMITS.replace(base=base)
+    return FR3_LIMITS.replace(base=base, unusual=True)
 
 
 def sim_whole_body(world: World) -> dict[str, WholeBody]:

@@ -184,7 +184,11 @@ class HouseholdScorer:
         return self._done.done_ns is not None or self._lost
 
     def score(self) -> EpisodeScore:
-        done = self._done.done_ns
+        done, why = self._done.done_ns, ""
+        if done is None:
+            why = f"its time was over at stage {self._stage} of {self._task.num_stages}"
+        if done is None and self._lost:
+            why = "something has fallen to the floor: it cannot be done any more"
         return EpisodeScore(
             success=done is not None,
             completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
@@ -192,6 +196,7 @@ class HouseholdScorer:
                 "stage": float(self._stage if done is None else self._task.num_stages),
                 **self._travel.metrics(),
             },
+            why=why,
         )
 
 

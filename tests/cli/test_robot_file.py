@@ -258,9 +258,12 @@ def test_one_number_stands_for_all_joints_and_a_base_has_three(tmp_path: Path) -
         (f"control_hz={'9' * 5000}", "Exceeds the limit"),
         (
             "parts.arm.home=[0,-45,0,-90,0,90,0]",
-            "has 90 rad, more than two turns: is that degrees?",
+            "parts.arm.home is -90 rad, beyond the 50.2655 of any such machine: is that in degrees?",
         ),
-        ("parts.gripper.limits.high=80", "parts.gripper.limits.high is 80 m: is that millimetres?"),
+        ("parts.gripper.limits.high=80", "the gripper's high is 80 m, beyond the 0.5 of any such machine"),
+        ("parts.gripper.limits.speed=100", "the gripper's speed is 100 m/s, beyond the 5 of any such"),
+        ("parts.arm.limits.q_min=-170", "q_min is -170 rad, beyond the 50.2655 of any such machine: is that"),
+        ("parts.arm.limits.unusual=1", "parts.arm.limits.unusual takes true or false, got 1"),
         ("parts.arm.q", "a setting is written as parts.arm.host=VALUE, got 'parts.arm.q'"),
     ],
 )

@@ -29,6 +29,7 @@ OPEN_LIMITS = Limits(
     ddq_max=np.full(2, 1e10),
     dddq_max=np.full(2, 1e13),
     gripper=MotionLimits(speed=np.array([1e3]), acceleration=np.array([1e6]), jerk=np.array([1e9])),
+    unusual=True,
 )
 """Wide enough for any plan of these tests to pass untouched."""
 MOBILE_LIMITS = replace(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.state_watch import not_finite
 from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
+from robot_runtime.errors import InvalidValueError
 
 WIDTHS = (0.04, np.float64(0.04), np.float32(0.04), np.array(0.04), np.array([0.04]))
 
@@ -79,3 +80,14 @@ def test_measured_numbers_that_are_none_are_named():
 def test_limits_of_a_part_with_a_name_of_its_own_are_refused_with_what_takes_them():
     with pytest.raises(TypeError, match=r'Limits has no left_arm; .*Limits\(\{"left_arm": JointLimits'):
         Limits(left_arm=None)
+
+
+def test_texts_in_a_state_are_refused_with_the_name_of_what_they_stand_in():
+    for name in ("q", "dq", "x_WB", "V_WB_B"):
+        numbers = {"q": np.zeros(3), "dq": np.zeros(3), name: ["a", "b", "c"]}
+        with pytest.raises(
+            InvalidValueError, match=rf"^{name} is an array of numbers, got \['a', 'b', 'c'\]"
+        ):
+            RobotState(t_ns=0, **numbers)
+    with pytest.raises(InvalidValueError, match="wrench is an array of numbers, got 'strong'"):
+        RobotState(t_ns=0, q=np.zeros(1), dq=np.zeros(1), measured={"wrench": "strong"})

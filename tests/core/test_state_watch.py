@@ -55,6 +55,7 @@ def state(t_ns: int, x_WB, V_WB_B=SPEED, **kwargs) -> RobotState:
 QUICK = replace(
     MOBILE_LIMITS,
     base=MotionLimits(speed=np.full(3, 10.0), acceleration=np.full(3, 1e4), jerk=np.full(3, 1e7)),
+    unusual=True,
 )
 """A base that does as it is told at once."""
 

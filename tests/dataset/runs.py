@@ -91,6 +91,8 @@ def write_run(
     picture: Callable[[int, str], Image | None] | None = None,
     robot: str = "toy",
     policy: str = "pi-toy",
+    is_virtual: bool = True,
+    end: dict[str, str] | None = None,
 ) -> Path:
     """Steps k / hz from START_NS on; a picture is there from its capture on. tick: None leaves a step out."""
     log = start_log(
@@ -102,7 +104,7 @@ def write_run(
         has_policy=bool(policy),
         control_period_ns=round(1e9 / hz),
         now_ns=START_NS,
-        is_virtual=True,
+        is_virtual=is_virtual,
         seed=3,
     )
     told, number = list(tasks), 0
@@ -123,6 +125,6 @@ def write_run(
             log.note(Sent(step.command))
     for mark in marks:
         log.note(mark)
-    log.close()
+    log.close(end)
     [path] = [path for path in folder.iterdir() if path.suffix == ".mcap"]
     return path

@@ -409,3 +409,23 @@ def test_trials_of_a_run_that_goes_on_are_exported_as_they_end_and_none_twice(ex
     assert "at 20 frames a second, the run of" in done.get()
     export_jobs(jobs, done, tmp_path / "dataset", fps=FPS, cameras=None, parent=0)  # who asked has gone
     assert done.empty()
+
+
+@pytest.mark.parametrize(
+    ("marks", "end", "source", "confidence"),
+    [
+        ([], {}, "", 0.0),
+        ([], {"success": "False"}, "sim", 1.0),
+        ([mark(0.0, 0.9, Outcome.UNKNOWN)], {}, "", 0.0),
+        ([mark(0.0, 0.9, Outcome.SUCCESS)], {}, "operator", 1.0),
+    ],
+    ids=["nobody there", "a judge", "ended by nobody", "an operator"],
+)
+def test_an_outcome_names_who_said_it_and_nobody_if_nobody_was_there(
+    tmp_path, marks, end, source, confidence
+):
+    log = write_run(tmp_path / "run", seconds=1.0, marks=marks, is_virtual=False, end=end)
+    from_log(RunLog.open(log), tmp_path / "data", fps=FPS)
+    (episode,) = StoredDataset(tmp_path / "data").episodes
+    row = episode.row
+    assert (row["outcome_source"], row["outcome_confidence"]) == (source, confidence)

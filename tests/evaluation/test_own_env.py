@@ -240,7 +240,14 @@ class JointEnv:
             schema=Schema(action_fields=(JointPosition(2),), num_joints=2, has_gripper=False, has_base=False),
             control_period_ns=100_000_000,
             episode_ns=3_000_000_000,
-            limits=Limits(q_min=-wide, q_max=wide, dq_max=wide, ddq_max=100 * wide, dddq_max=10_000 * wide),
+            limits=Limits(
+                q_min=-wide,
+                q_max=wide,
+                dq_max=wide,
+                ddq_max=100 * wide,
+                dddq_max=10_000 * wide,
+                unusual=True,
+            ),
         )
 
     def reset(self, seed: int) -> None:

@@ -18,7 +18,7 @@ from robot_runtime.core.method.table import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation
-from robot_runtime.robot.cameras import CAMERAS_BACK
+from robot_runtime.robot.cameras import CAMERAS_BACK, camera_threads
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
@@ -336,3 +336,21 @@ def test_a_bare_loop_beside_cameras_is_answered_by_a_policy_that_sees():
     assert measured.ticks == 75
     assert measured.chunks_per_s > 0.0
     assert measured.tick_ms > 0.0
+
+
+def test_a_camera_that_gives_an_array_is_told_what_it_has_to_give():
+    class Bare:
+        size = SIZE
+
+        def read(self):
+            return np.zeros((*SIZE, 3), np.uint8)
+
+        def close(self):
+            pass
+
+    with camera_threads({"front": Bare()}, MonotonicClock()) as cameras:
+        cameras.await_first()
+        ((name, fault, _),) = cameras.newly_refused()[:1] or [("front", *cameras.newest(0)[1].values(), 0)]
+        assert cameras.said(name, fault).endswith(
+            "read() returned ndarray, expected Image(t_ns=..., pixels=...)"
+        )

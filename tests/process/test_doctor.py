@@ -180,3 +180,10 @@ def test_a_file_with_a_typo_is_a_finding_too(fine: Path) -> None:
     code, said, _ = doctor(fine, "robot.toml", "--set", "parts.arm.driver=ideal-am")
     assert code == 1
     assert "did you mean ideal-arm" in said
+
+
+def test_a_part_that_cannot_be_made_is_one_finding_and_not_a_robot_without_arms_besides(fine: Path) -> None:
+    code, said, found = doctor(fine, "robot.toml", "--set", "parts.arm.q=[[1]]")
+    assert code == 1
+    assert len(found["parts.arm"]) == 1
+    assert "neither arm nor mobile base" not in said

@@ -196,3 +196,39 @@ def test_a_driver_that_breaks_its_promises_is_told_which():
         "closed: write() after it raised nothing, expected DriverError",
     ):
         assert words in said
+
+
+class ReversedArm(IdealArm):
+    """Reads its joints in one order, and is told them in the other."""
+
+    def write(self, command):
+        return super().write(JointCommand(q=command.q[::-1]))
+
+
+class WaitingArm(IdealArm):
+    """Waits for its device's next state."""
+
+    def read(self):
+        time.sleep(0.03)
+        return super().read()
+
+
+class MillimetreGripper(IdealGripper):
+    """Told metres, it sends millimetres."""
+
+    def write(self, command):
+        return super().write(GripperCommand(width=1000.0 * command.width))
+
+
+@pytest.mark.parametrize(
+    ("driver", "sentence"),
+    [
+        (ReversedArm(), "told to stay where it is measured, joint 2 went"),
+        (WaitingArm(), "read() took 30 ms or more; it gives the newest state and waits for none"),
+        (MillimetreGripper(width=0.04), "told to stay where it is measured, it went 40 away"),
+    ],
+    ids=["joints in reverse order", "a read of 30 ms", "a gripper in millimetres"],
+)
+def test_a_promise_that_is_not_kept_is_named(driver, sentence):
+    broken = broken_promises(driver)
+    assert any(sentence in each for each in broken), broken

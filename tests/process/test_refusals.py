@@ -1,6 +1,9 @@
 """What commands refuse before anything begins, each in a sentence; and what an evaluation says at its end."""
 
+import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -117,3 +120,35 @@ def test_an_evaluation_says_what_was_held_back_and_what_did_not_go_as_the_method
 def test_a_checkpoint_without_weights_says_which_file_is_missing(tmp_path, capsys):
     assert main(["serve", "--policy", str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_values_of_another_shape_or_type_are_refused_by_name_without_a_type_checker():
+    """As a user runs it: the tests' own type checker would refuse them first."""
+    spec = "rr.ActionSpec(fields=(rr.JointPosition(3),)"
+    joints = "q_min=-n, q_max=n, dq_max=n, ddq_max=n, dddq_max=n"
+    cases = {
+        f"rr.Limits({joints.replace(f'{name}=n', f'{name}=np.ones(2)')})": f"{name} needs one number a joint"
+        for name in ("q_max", "dq_max", "ddq_max", "dddq_max")
+    }
+    cases |= {
+        f"rr.Limits({joints.replace('dq_max=n', 'dq_max=1.0', 1)})": "dq_max needs one number a joint",
+        "rr.MotionLimits(speed=1.0, acceleration=n, jerk=n)": "speed needs one number an axis",
+        f"{spec}, horizon=8, dt_ns=0.05)": "50 ms are 50_000_000; got 0.05",
+        f"{spec}, horizon=8, dt_ns=5e7)": "dt_ns is a whole number",
+        f"{spec}, horizon='8', dt_ns=1)": "horizon is a whole number; got '8'",
+        "rr.ArmState(t_ns=0, q=['a', 'b'], dq=n)": "q is an array of numbers, got ['a', 'b']",
+        "rr.BaseState(t_ns=0, x_WB=n, V_WB_B='fast')": "V_WB_B is an array of numbers, got 'fast'",
+    }
+    code = (
+        "import sys, json, numpy as np, robot_runtime as rr, robot_runtime.errors\n"
+        "n, said = np.ones(3), []\n"
+        "for text in json.loads(sys.argv[1]):\n"
+        "    try: eval(text); said.append('')\n"
+        "    except rr.errors.InvalidValueError as error: said.append(str(error))\n"
+        "print(json.dumps(said))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps([*cases])], capture_output=True, text=True, check=True
+    )
+    for (text, sentence), said in zip(cases.items(), json.loads(done.stdout), strict=True):
+        assert sentence in said, text

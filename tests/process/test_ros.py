@@ -440,3 +440,30 @@ def test_jitter_does_not_move_capture_times_once_a_message_came_at_once(delays_n
     for i, delay_ns in enumerate([0, *delays_ns]):
         made_ns = 10**9 + i * 20_000_000
         assert ros_time.capture_ns(made_ns + ahead_ns, made_ns + delay_ns) == made_ns
+
+
+class SetClock:
+    """Stands where it is set."""
+
+    t_ns = 10**9
+
+    def now_ns(self):
+        return self.t_ns
+
+
+def test_a_base_is_published_to_at_its_own_rate_and_stands_at_once():
+    with RosRobot() as robot:
+        bridge, clock, sent = RosBridge(robot.url), SetClock(), []
+        base = RosBase(bridge, command_hz=50.0, clock=clock)
+        base.read()
+        publish, bridge.publish = bridge.publish, lambda topic, message: sent.append(message)
+        for _ in range(400):  # one second of a control loop
+            clock.t_ns += 2_500_000
+            assert base.write(FORWARD).V_WB_B.any()
+        assert 49 <= len(sent) <= 51
+        base.write(BaseTwistCommand(V_WB_B=np.zeros(3)))
+        assert zeros(sent[-1])
+        bridge.publish = publish
+        with pytest.raises(InvalidValueError, match="command_hz is above 4, which is 1 / silence_s"):
+            RosBase(bridge, command_hz=4.0)
+        bridge.close()

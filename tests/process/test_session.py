@@ -10,13 +10,13 @@ import robot_runtime as rr
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
-from robot_runtime.cli.run import Run
+from robot_runtime.cli.run import Run, refuse_fault
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Phase
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import BaseTwist, EndEffectorPose, GripperWidth, JointCommand
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
+from robot_runtime.errors import DriverError, InvalidValueError, RobotStoppedError, SchemaMismatchError
 from tests.process.toy import serving
 
 pytestmark = pytest.mark.usefixtures("patient_time")
@@ -334,3 +334,38 @@ def test_an_arm_that_stands_outside_its_limits_is_not_run():
     ):
         pass
     assert arm.moved_last == 0.0
+
+
+def test_a_policy_that_answers_in_degrees_moves_nothing_and_the_run_ends_with_a_fault():
+    class InDegrees(SinePolicy):
+        def infer(self, request):
+            for rows in super().infer(request):
+                yield np.column_stack([np.degrees(rows[:, :7]), rows[:, 7:]])
+
+    robot = robot_with()
+    start = np.array(robot.arm.q)
+    with serving(InDegrees(amplitude=0.3), heartbeat_ns=PATIENT_NS) as server:
+        record = rr.run(robot, policy=server.address, control_hz=200.0, duration_s=0.5)
+    assert np.array_equal(robot.arm.q, start)
+    assert "are the policy's rows in degrees?" in record.fault
+    with pytest.raises(RobotStoppedError, match="far outside the robot's ranges"):
+        refuse_fault(record)
+
+
+def test_an_arm_that_ignores_every_command_fails_a_short_run(address):
+    class DeafArm(NotedArm):
+        def write(self, command):
+            return command
+
+    record = rr.run(robot_with(DeafArm), policy=address, control_hz=200.0, duration_s=1.0)
+    assert record.fault.startswith("the robot did not move: arm was commanded over 0.")
+    assert any("is it enabled" in text for _, text in record.log)
+    with pytest.raises(RobotStoppedError, match="did not move"):
+        refuse_fault(record)
+
+
+def test_a_run_whose_time_is_over_says_so_and_no_stop_that_nobody_asked_for(address):
+    record = rr.run(robot_with(), policy=address, control_hz=200.0, duration_s=0.4)
+    assert record.ticks[-1].cause.value == "the time of the run is over"
+    assert not any("a stop was asked for" in text for _, text in record.log)
+    refuse_fault(record)

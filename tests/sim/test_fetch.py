@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.values.command import Command
 from sim.episodes.evaluate import run_episode
 from sim.experts.policy import ExpertPolicy
 from sim.scene.world import World
@@ -62,3 +63,19 @@ def test_backward_travel_is_what_leads_back_along_the_way():
     for i in range(350):
         standing.on_tick(i * 20 * MS, np.array([0.001 * (i % 2), 0.0, 0.0]))
     assert standing.metres() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("z", "why"),
+    [
+        (None, "its time was over at stage 0 of 4"),
+        (0.1, "something has fallen to the floor: it cannot be done any more"),
+    ],
+)
+def test_a_failure_says_why(z, why):
+    world = World(Fetch(), seed=3)
+    scorer = world.task.make_scorer(world)
+    if z is not None:
+        world.data.joint("cup").qpos[2] = z
+    scorer.on_tick(world.t_start_ns, world, Command(), None)
+    assert (scorer.score().success, scorer.score().why) == (False, why)

@@ -105,7 +105,7 @@ class Doctor:
         has = (*robot.parts, *robot.cameras)
         if robot.parts or is_whole:
             limits = options.get("state_limits", StateLimits())
-            yield "robot", look_at_parts(robot, limits, seconds=self.seconds)
+            yield "robot", look_at_parts(robot, limits, seconds=self.seconds, is_whole=is_whole)
         if {"arm", "hold_to_run"} & options.keys():
             yield "operator", look_at_operator(options)
         if self.policy is not None and is_whole:

@@ -16,7 +16,7 @@ from robot_runtime.core.state_watch import StateLimits, not_finite
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
 from robot_runtime.errors import RobotBusyError
 from robot_runtime.robot.cameras import camera_threads
-from robot_runtime.robot.check import BY_HAND, check_robot, outside_limits
+from robot_runtime.robot.check import BY_HAND, LACKS, check_robot, outside_limits
 from robot_runtime.robot.lease import Lease
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.watched_switch import check_hold_to_run, name_of, open_switch
@@ -26,7 +26,8 @@ _CAMERA = {
     CameraFault.FAILED: "is it plugged in, and free?",
     CameraFault.FROZEN: "begin its stream anew; if its pictures are without noise, as a simulator's: "
     "[camera_limits] has_noise = false",
-    CameraFault.MISSHAPEN: "its size is in [cameras.{name}]",
+    CameraFault.MISSHAPEN: "its driver's read() gives Image(t_ns=..., pixels=...) of its size, which is in "
+    "[cameras.{name}]",
     CameraFault.OLD: "look at the connection, or at [camera_limits]",
 }
 """What mends it."""
@@ -40,14 +41,21 @@ _STOPS = "What stops it."
 """How the paragraph begins."""
 
 
-def look_at_parts(robot: Robot, limits: StateLimits, *, seconds: float = 2.0) -> Iterator[Finding]:
-    """Its parts and sensors, each by itself. Nothing is written to them."""
+def look_at_parts(
+    robot: Robot, limits: StateLimits, *, seconds: float = 2.0, is_whole: bool = True
+) -> Iterator[Finding]:
+    """Its parts and sensors, each by itself. Nothing is written to them.
+
+    is_whole: False: some of it could not be made, which was reported; what it lacks is not reported again.
+    """
     state: RobotState | None = None
     trouble = ""
     try:
         state = check_robot(robot, MonotonicClock())
     except Exception as error:
-        trouble = str(error)
+        lines = str(error).splitlines()
+        kept = [line for line in lines if is_whole or LACKS.search(line) is None]
+        trouble = "\n".join(kept) if len(kept) > 1 or len(lines) == 1 else ""
     measured = [_measured(name, driver, limits, seconds) for name, driver in robot.parts.items()]
     count = "1 part" if len(robot.parts) == 1 else f"{len(robot.parts)} parts"
     yield fine("robot", f"{count}: {', '.join(robot.parts)}")

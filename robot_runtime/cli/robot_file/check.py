@@ -7,9 +7,9 @@ from typing import Any
 
 from robot_runtime.cli.robot_file.kinds import misfit
 from robot_runtime.cli.robot_file.kinematics import KEYS as KINEMATICS_KEYS
-from robot_runtime.cli.robot_file.limits import LIMIT_KEYS, refuse_degrees
+from robot_runtime.cli.robot_file.limits import LIMIT_KEYS
 from robot_runtime.cli.robot_file.names import DATA_SHEETS, SHIPPED_DRIVERS, TELEOPERATORS
-from robot_runtime.core.plan.limits import PartLimits
+from robot_runtime.core.plan.limits import USUAL_JOINT, PartLimits, refuse_units
 from robot_runtime.core.plan.part_latency import latencies_ns
 from robot_runtime.core.values.fields import (
     ActionField,
@@ -191,8 +191,9 @@ def check_home(home: Mapping[str, tuple[float, ...]], parts: Table, limits: Mapp
                 f"parts.{name}.home has {len(q)} numbers, "
                 f"{type(parts[name]).__name__} has {num_joints} joints"
             )
-        refuse_degrees(f"parts.{name}.home", q)
         allowed = limits.get(name)
+        if not getattr(allowed, "unusual", False):
+            refuse_units(f"parts.{name}.home", q, USUAL_JOINT["q_min"])
         low, high = getattr(allowed, "q_min", None), getattr(allowed, "q_max", None)
         if low is not None and high is not None:
             for i, each in enumerate(q):

@@ -10,6 +10,8 @@ low, high, speed, acceleration, jerk
 
 [parts.base.limits]                    (vx, vy, wz)
 speed, acceleration, jerk = [x, y, yaw]; a speed of 0 along y: a differential base
+
+unusual = true                         any of them: numbers beyond those of any such machine are meant
 """
 
 from collections.abc import Callable, Mapping
@@ -32,12 +34,9 @@ from robot_runtime.errors import InvalidValueError
 
 _JOINTS = ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max")
 _MOTION = ("speed", "acceleration", "jerk")
-FAR = 4.0 * np.pi
-"""Of a joint from where it is 0 [rad]."""
-_WIDE = 0.5
-"""Of a gripper [m]."""
+_UNUSUAL = "unusual"
 _HAND = ("hand_translation", "hand_rotation")
-LIMIT_KEYS = ("of", "share", *_JOINTS, *_HAND, "low", "high", *_MOTION)
+LIMIT_KEYS = ("of", "share", _UNUSUAL, *_JOINTS, *_HAND, "low", "high", *_MOTION)
 Sheets = Callable[[str], Limits]
 
 
@@ -46,23 +45,27 @@ def limits_of(where: str, table: Mapping[str, Any], driver: Any, part: str, shee
 
     where: it stands in the file, for errors. driver: the part's, which may have `limits` of its own, the
         hardware's. sheets: finds a data sheet by name.
-    InvalidValueError: a number is missing, has another size or goes beyond the hardware's.
+    InvalidValueError: a number is missing, has another size or unit, or goes beyond the hardware's.
     """
+    if not isinstance(table.get(_UNUSUAL, False), bool):
+        raise InvalidValueError(f"{where}.{_UNUSUAL} takes true or false, got {table[_UNUSUAL]!r:.60}")
     kind = _kind(table, driver, part)
     of = None if "of" not in table else str(table["of"])
     sheet = None if of is None else _of_sheet(where, sheets(of), kind, of)
     share = _share(where, table, sheet)
-    match kind:
-        case "arm":
-            limits: PartLimits = _joint_limits(where, table, driver, sheet, share)
-        case "gripper":
-            limits = _gripper_limits(where, table, sheet, share)
-        case _:
-            motion = _motion(where, table, 3, getattr(sheet, "motion", None), share, may_stand=True)
-            try:
-                limits = BaseLimits(motion=motion)
-            except InvalidValueError as error:
-                raise InvalidValueError(f"{where}: {error}") from None
+    try:
+        match kind:
+            case "arm":
+                limits: PartLimits = _joint_limits(where, table, driver, sheet, share)
+            case "gripper":
+                limits = _gripper_limits(where, table, sheet, share)
+            case _:
+                motion = _motion(where, table, 3, getattr(sheet, "motion", None), share, may_stand=True)
+                limits = BaseLimits(motion=motion, unusual=_is_unusual(table, sheet))
+    except InvalidValueError as error:
+        if str(error).startswith(where):
+            raise
+        raise InvalidValueError(f"{where}: {error}") from None
     for whose, most in (("the data sheet", sheet), (type(driver).__name__, getattr(driver, "limits", None))):
         if isinstance(most, JointLimits | GripperLimits | BaseLimits):
             for phrase in beyond(limits, most, whose=whose):
@@ -120,22 +123,18 @@ def _joint_limits(
         ends = {"q_min": sheet.q_min, "q_max": sheet.q_max} | given
     else:
         _need(where, given, _JOINTS)
-        for name in ("q_min", "q_max"):
-            refuse_degrees(f"{where}.{name}", given[name])
         limits, ends = given | hand, given
     for i, (low, high) in enumerate(zip(ends["q_min"], ends["q_max"], strict=True)):
         if not low < high:
             raise InvalidValueError(
                 f"{where}: q_min of joint {i + 1} is {low:g}, which is not below its q_max, {high:g}"
             )
+    limits[_UNUSUAL] = _is_unusual(table, sheet)
     return replace(sheet, **limits) if isinstance(sheet, JointLimits) else JointLimits(**limits)
 
 
-def refuse_degrees(where: str, q: Any) -> None:
-    """InvalidValueError: no joint turns so far; two turns to each side are as far as arms go."""
-    far = float(np.abs(np.asarray(q, dtype=float)).max(initial=0.0))
-    if far > FAR:
-        raise InvalidValueError(f"{where} has {far:g} rad, more than two turns: is that degrees?")
+def _is_unusual(table: Mapping[str, Any], sheet: PartLimits | None) -> bool:
+    return bool(table.get(_UNUSUAL, getattr(sheet, _UNUSUAL, False)))
 
 
 def _gripper_limits(
@@ -152,9 +151,7 @@ def _gripper_limits(
     )
     if low > high:
         raise InvalidValueError(f"{where}: low is {low:g} m, which is above its high, {high:g} m")
-    if high > _WIDE:
-        raise InvalidValueError(f"{where}.high is {high:g} m: is that millimetres?")
-    return GripperLimits(low=low, high=high, motion=motion)
+    return GripperLimits(low=low, high=high, motion=motion, unusual=_is_unusual(table, sheet))
 
 
 def _motion(
@@ -211,5 +208,5 @@ def _need(where: str, given: Mapping[str, Any], names: tuple[str, ...]) -> None:
 
 
 def _refuse_others(where: str, table: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
-    if others := [name for name in table if name not in (*names, "of", "share")]:
+    if others := [name for name in table if name not in (*names, "of", "share", _UNUSUAL)]:
         raise InvalidValueError(f"{where} has {', '.join(others)}; limits of {what} are {', '.join(names)}")

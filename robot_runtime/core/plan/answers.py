@@ -16,6 +16,8 @@ from robot_runtime.core.method.splice_parts import SplicePart
 from robot_runtime.core.plan.blend import Blender
 from robot_runtime.core.plan.correction import Corrector
 from robot_runtime.core.plan.counts import Counts
+from robot_runtime.core.plan.far_rows import refuse_far
+from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, has_enough_rows
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Seam, Source
 from robot_runtime.core.policy import ChunkRequest
@@ -36,6 +38,7 @@ class PartOutcome(Enum):
     UNKNOWN = "nobody asked for it, or its answer is complete"
     OUT_OF_ORDER = "rows before it are missing"
     INVALID = "wrong shape, NaN or infinite numbers"
+    FAR = "its rows lie far outside the robot's ranges"
     OVERTAKEN = "a later observation has been answered already"
     STOPPED = "the robot is stopped"
     NOT_ARMED = "the robot is not armed"
@@ -96,17 +99,19 @@ class Answers:
         blender: Blender,
         corrector: Corrector,
         counts: Counts,
+        limits: Limits,
         lead_ns: int = 0,
     ) -> None:
         """
         splice: where in time an answer goes into the timeline.
         blender, corrector: what its rows become there, and are moved by later.
+        limits: rows far outside them are refused.
         lead_ns: how far ahead of the clock rows are sent, see `PartLatency` [ns].
         """
         self._lead_ns = lead_ns
         self._spec, self._splice = spec, splice
         self._timeline, self._blender, self._corrector = timeline, blender, corrector
-        self._counts = counts
+        self._counts, self._limits = counts, limits
         self._pending: dict[int, Pending] = {}
         self._newest_id = -1
         self.last_splice: Splice | None = None
@@ -167,11 +172,12 @@ class Answers:
 
         rows_to_run: rows of a chunk that may run.
         state: newest measured one; still_since_ns: since when the robot stands, if it does.
-        ValueError: its numbers are no rows.
+        ValueError: its numbers are no rows. FarRowsError: they lie far outside the robot's ranges.
         """
         request, dt_ns = pending.request, self._spec.dt_ns
         chunk = self._chunk(pending)
         waypoints = Waypoints.from_chunk(chunk).head(rows_to_run)
+        refuse_far(waypoints, self._limits, chunk.anchor)
         is_whole = pending.is_complete or waypoints.num_rows == rows_to_run
         if pending.has_run and waypoints.num_rows == pending.num_placed:
             return PartOutcome.RUNS  # what came lies beyond the rows that are run
@@ -207,8 +213,9 @@ class Answers:
         return seam
 
     def check(self, pending: Pending) -> None:
-        """Look at what has come of an answer that is not to run. ValueError: its numbers are no rows."""
-        Waypoints.from_chunk(self._chunk(pending))
+        """Look at what has come of an answer that is not to run. ValueError, FarRowsError: as in `place`."""
+        chunk = self._chunk(pending)
+        refuse_far(Waypoints.from_chunk(chunk), self._limits, chunk.anchor)
 
     def _chunk(self, pending: Pending) -> ActionChunk:
         return ActionChunk(

@@ -30,6 +30,8 @@ class Counts:
     """Chunks whose first row lay so far from the plan that the robot cannot be there in time."""
     first_far_seam: float = 0.0
     """How far the first of those was away, the largest joint [rad] or the hand [m]."""
+    far_answers: int = 0
+    """Answers that were refused because their rows lie far outside the robot's ranges."""
     matches_refused: int = 0
     """Chunks aligned by time because the robot was too far from all of their path."""
     unreached_ticks: int = 0

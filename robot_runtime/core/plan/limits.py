@@ -1,4 +1,8 @@
-"""What a robot may be told: `Limits`, for every part that is commanded. `limiter` keeps them."""
+"""What a robot may be told: `Limits`, for every part that is commanded. `limiter` keeps them.
+
+Limits in degrees or millimetres are refused where they are made: a number beyond what any such machine has
+(`USUAL_JOINT`, `_FINGERS` and so on) needs `unusual=True` beside it.
+"""
 
 import math
 from collections.abc import Collection, Mapping
@@ -21,7 +25,7 @@ from robot_runtime.core.values.fields import (
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import ARM, BASE, GRIPPER, readonly
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, numbers
 from robot_runtime.errors import InvalidValueError
 
 
@@ -39,9 +43,12 @@ class MotionLimits:
     def __post_init__(self) -> None:
         shape = np.shape(self.speed)
         for name in ("speed", "acceleration", "jerk"):
-            value = readonly(np.asarray(getattr(self, name), dtype=float))
+            value = numbers(name, getattr(self, name))
             if value.ndim != 1 or value.shape != shape:
-                raise InvalidValueError(f"{name} needs one number an axis, {shape}, got shape {value.shape}")
+                like = f", {shape} as speed has them" if len(shape) == 1 and name != "speed" else ""
+                raise InvalidValueError(
+                    f"{name} needs one number an axis, an array (n,){like}; got shape {value.shape}"
+                )
             is_large_enough = value >= 0.0 if name == "speed" else value > 0.0
             if not (np.isfinite(value).all() and is_large_enough.all()):
                 raise InvalidValueError(f"{name} has to be positive and finite, got {value.tolist()}")
@@ -73,7 +80,47 @@ class SpeedCurve:
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "gain", "offset"):
-            object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
+            object.__setattr__(self, name, numbers(name, getattr(self, name)))
+
+
+Most = Mapping[str, tuple[float, str]]
+"""Quantity -> the largest number of any such machine, and its unit."""
+_TURNING = {"speed": (75.0, "rad/s"), "acceleration": (250.0, "rad/s²"), "jerk": (1e5, "rad/s³")}
+"""An industrial wrist turns at 4,000 degrees/s, a SCARA's joint at 2,600."""
+_GOING = {"speed": (20.0, "m/s"), "acceleration": (250.0, "m/s²"), "jerk": (1e5, "m/s³")}
+"""A delta robot moves at 10 m/s with 15 g."""
+USUAL_JOINT: Most = {
+    **dict.fromkeys(("q_min", "q_max"), (16.0 * math.pi, "rad")),
+    **{f"{d}q_max": most for d, most in zip(("d", "dd", "ddd"), _TURNING.values(), strict=True)},
+}
+"""Eight turns to each side."""
+_WIDTH: Most = dict.fromkeys(("low", "high"), (0.5, "m"))
+_FINGERS: Most = {"speed": (5.0, "m/s"), "acceleration": (1000.0, "m/s²"), "jerk": (1e5, "m/s³")}
+_YAWING: Most = {"speed": (20.0, "rad/s"), "acceleration": (250.0, "rad/s²"), "jerk": (1e5, "rad/s³")}
+
+
+def refuse_units(where: str, value: object, most: tuple[float, str]) -> None:
+    """InvalidValueError: a number is larger than any such machine's, as one in degrees or millimetres is.
+
+    most: the largest, and the unit, as in `Most`.
+    """
+    largest, unit = most
+    far = max(np.asarray(value, dtype=float).ravel().tolist(), key=abs, default=0.0)
+    if abs(far) > largest:
+        other = unit.replace("rad", "degrees") if "rad" in unit else unit.replace("m", "mm", 1)
+        raise InvalidValueError(
+            f"{where} is {far:g} {unit}, beyond the {largest:g} of any such machine: is that in {other}? "
+            "If it is meant, declare unusual=True (unusual = true in a file)"
+        )
+
+
+def _refuse_units_of(
+    limits: "PartLimits | MotionLimits | None", most: Most, *, prefix: str = "", axes: slice = slice(None)
+) -> None:
+    if limits is None:
+        return
+    for name, largest in most.items():
+        refuse_units(f"{prefix}{name}", np.atleast_1d(getattr(limits, name))[axes], largest)
 
 
 _LAST_RATE = 5.0
@@ -99,17 +146,29 @@ class JointLimits:
     """Of the hand where it is commanded as a pose, along the axes of B [m/s, m/s², m/s³]."""
     hand_rotation: MotionLimits | None = None
     """About the axes of B [rad/s, rad/s², rad/s³]."""
+    unusual: bool = False
+    """Whether numbers beyond those of any such machine are meant: a joint without ends, a simulation."""
 
     def __post_init__(self) -> None:
         for name in ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max"):
-            value = np.asarray(getattr(self, name), dtype=float)
+            value = numbers(name, getattr(self, name))
+            if value.ndim != 1 or value.shape != self.q_min.shape:
+                like = f" as q_min has them, {self.q_min.shape}" if name != "q_min" else ""
+                raise InvalidValueError(
+                    f"{name} needs one number a joint, an array (N,){like}; got shape {value.shape}"
+                )
             if not np.isfinite(value).all():
                 raise InvalidValueError(f"{name} has to be finite, got {value.tolist()}")
-            object.__setattr__(self, name, readonly(value))
+            object.__setattr__(self, name, value)
         if not (self.q_min < self.q_max).all():
             raise InvalidValueError(f"limits need q_min < q_max, got {self.q_min} and {self.q_max}")
         for name in ("joints", "hand_translation", "hand_rotation"):
             _refuse_standing(name, getattr(self, name))
+        if self.unusual:
+            return
+        _refuse_units_of(self, USUAL_JOINT)
+        _refuse_units_of(self.hand_translation, _GOING, prefix="hand_translation.")
+        _refuse_units_of(self.hand_rotation, _TURNING, prefix="hand_rotation.")
 
     @property
     def joints(self) -> MotionLimits:
@@ -134,11 +193,23 @@ class GripperLimits:
     high: float = 0.08
     motion: MotionLimits | None = None
     """One axis [m/s, m/s², m/s³]; None: it cannot be commanded."""
+    unusual: bool = False
+    """As in `JointLimits`."""
 
     def __post_init__(self) -> None:
+        ends = (self.low, self.high)
+        if not all(isinstance(each, int | float | np.number) for each in ends):
+            raise InvalidValueError(
+                f"a gripper has its range in numbers [m], got {self.low!r} to {self.high!r}"
+            )
+        if self.motion is not None and self.motion.speed.shape != (1,):
+            raise InvalidValueError(f"a gripper has one axis, its motion has {len(self.motion.speed)}")
         if not -np.inf < self.low <= self.high < np.inf:
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
         _refuse_standing("gripper", self.motion)
+        if not self.unusual:
+            _refuse_units_of(self, _WIDTH, prefix="the gripper's ")
+            _refuse_units_of(self.motion, _FINGERS, prefix="the gripper's ")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,6 +219,8 @@ class BaseLimits:
     motion: MotionLimits
     """(vx, vy, wz) in the base's own axes [m/s, m/s, rad/s] and so on. A speed of 0 along y declares a
     differential base: sideways velocities are sent as 0, and a policy that commands poses is refused."""
+    unusual: bool = False
+    """As in `JointLimits`."""
 
     def __post_init__(self) -> None:
         speed = self.motion.speed
@@ -156,6 +229,9 @@ class BaseLimits:
                 "a base needs speeds (vx, vy, wz), positive but for the vy of a differential base, got "
                 f"{speed.tolist()}"
             )
+        if not self.unusual:
+            _refuse_units_of(self.motion, _GOING, prefix="the base's ", axes=slice(2))
+            _refuse_units_of(self.motion, _YAWING, prefix="the base's ", axes=slice(2, None))
 
     @property
     def is_differential(self) -> bool:
@@ -174,7 +250,7 @@ class NumbersLimits:
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
-            object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
+            object.__setattr__(self, name, numbers(name, getattr(self, name)))
         if self.low.shape != self.high.shape or self.low.ndim != 1 or not (self.low <= self.high).all():
             raise InvalidValueError(f"numbers need low <= high, got {self.low} and {self.high}")
         _refuse_standing("numbers", self.motion)
@@ -201,6 +277,7 @@ class _OfDefaultParts(TypedDict, total=False):
     gripper_max: float
     gripper: MotionLimits | None
     base: MotionLimits | None
+    unusual: bool
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -217,9 +294,9 @@ class Limits:
         self, parts: Mapping[str, PartLimits] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
     ) -> None:
         """of_default_parts: fields of `JointLimits` for "arm"; `gripper_min`, `gripper_max` and `gripper`,
-        its motion; `base`, its motion. They change what `parts` says.
+        its motion; `base`, its motion; `unusual`, of those given here. They change what `parts` says.
 
-        InvalidValueError: a limit makes no sense.
+        InvalidValueError: a limit makes no sense, or is in degrees or millimetres.
         """
         mine = {} if parts is None else dict(parts)
         if of_default_parts:
@@ -378,14 +455,16 @@ def _set_default_parts(parts: dict[str, PartLimits], given: Mapping[str, Any]) -
             f"Limits has no {', '.join(sorted(unknown))}; limits of parts with names of their own are "
             f'Limits({{"{one}": JointLimits(...)}}), or GripperLimits or BaseLimits'
         )
-    if joints := {name: given[name] for name in _JOINT_LIMITS if name in given}:
-        old = parts.get(ARM)
+    declared: dict[str, Any] = {"unusual": given["unusual"]} if "unusual" in given else {}
+    if joints := {name: given[name] for name in _JOINT_LIMITS if name in given and name != "unusual"}:
+        joints, old = joints | declared, parts.get(ARM)
         parts[ARM] = replace(old, **joints) if isinstance(old, JointLimits) else JointLimits(**joints)
     gripper = {"gripper_min": "low", "gripper_max": "high", "gripper": "motion"}
     if fingers := {theirs: given[ours] for ours, theirs in gripper.items() if ours in given}:
-        was = parts.get(GRIPPER)
+        fingers, was = fingers | declared, parts.get(GRIPPER)
         parts[GRIPPER] = replace(was if isinstance(was, GripperLimits) else GripperLimits(), **fingers)
     if "base" in given:
-        parts.pop(BASE, None)
+        stood = parts.pop(BASE, None)
         if given["base"] is not None:
-            parts[BASE] = BaseLimits(motion=given["base"])
+            declared = {"unusual": getattr(stood, "unusual", False)} | declared
+            parts[BASE] = BaseLimits(motion=given["base"], **declared)

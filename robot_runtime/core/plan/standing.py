@@ -20,6 +20,8 @@ class Standstill:
     failed: int = 0
     """Expired, dropped, refused, or lost with the server."""
     invalid: int = 0
+    why_far: str = ""
+    """Where the rows of the last of those lie, if far outside the robot's ranges."""
     is_server_gone: bool = False
     """Whether the server was lost, and nothing has been asked since."""
     late: int = 0
@@ -48,7 +50,7 @@ class Standstill:
                 self.failed = self.invalid = self.late = 0
             case PartOutcome.LATE:
                 self.late += was_waiting
-            case PartOutcome.INVALID:
+            case PartOutcome.INVALID | PartOutcome.FAR:
                 self.invalid += was_waiting
 
     def reason(
@@ -69,6 +71,8 @@ class Standstill:
             return f"nothing has been asked: {'the run was too short, or ' if is_over else ''}{unheard}"
         if self.is_server_gone:
             return "the server is gone: nothing can be asked until it is back"
+        if self.invalid and self.why_far:
+            return f"{self.invalid} of {self.asked} answers were refused: {self.why_far}"
         if self.invalid:
             return (
                 f"{self.invalid} of {self.asked} answers were refused: not chunks of {spec.horizon} x "

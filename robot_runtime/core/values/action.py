@@ -126,6 +126,10 @@ class ActionSpec:
     def __post_init__(self) -> None:
         if self.timing is None:
             object.__setattr__(self, "timing", _usual_timing(self.fields))
+        for name, value in (("horizon", self.horizon), ("dt_ns", self.dt_ns)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                hint = ", nanoseconds: 50 ms are 50_000_000" if name == "dt_ns" else ""
+                raise InvalidValueError(f"{name} is a whole number{hint}; got {value!r:.60}")
         if not 1 <= self.horizon <= MAX_HORIZON or not 1 <= self.dt_ns <= MAX_DT_NS or not self.fields:
             raise InvalidValueError(
                 f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from robot_runtime.core.values.shapes import Float, UInt8
-from robot_runtime.errors import NotShownError
+from robot_runtime.errors import InvalidValueError, NotShownError
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -33,6 +33,14 @@ def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
             return out
         owner = owner.base
     return out
+
+
+def numbers(name: str, array: object) -> np.ndarray:
+    """As `readonly`; InvalidValueError, which names it: they are no numbers."""
+    try:
+        return readonly(array)
+    except (TypeError, ValueError):
+        raise InvalidValueError(f"{name} is an array of numbers, got {array!r:.60}") from None
 
 
 def _whole_ns(t_ns: object) -> int:
@@ -61,8 +69,8 @@ class ArmState(Struct, frozen=True, kw_only=True, eq=False):
     """Capture time [ns]; None: that of the whole state."""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "q", readonly(self.q))
-        force_setattr(self, "dq", readonly(self.dq))
+        force_setattr(self, "q", numbers("q", self.q))
+        force_setattr(self, "dq", numbers("dq", self.dq))
         if self.X_BE is not None:
             force_setattr(self, "X_BE", self.X_BE.copy())
         if type(self.t_ns) not in (int, NoneType):
@@ -96,9 +104,9 @@ class BaseState(Struct, frozen=True, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         if self.x_WB is not None:
-            force_setattr(self, "x_WB", readonly(self.x_WB))
+            force_setattr(self, "x_WB", numbers("x_WB", self.x_WB))
         if self.V_WB_B is not None:
-            force_setattr(self, "V_WB_B", readonly(self.V_WB_B))
+            force_setattr(self, "V_WB_B", numbers("V_WB_B", self.V_WB_B))
         if type(self.t_ns) not in (int, NoneType):
             force_setattr(self, "t_ns", _whole_ns(self.t_ns))
 
@@ -309,7 +317,7 @@ def _set_default_parts(parts: dict[str, PartState], given: Mapping[str, Any]) ->
 
 
 def _readonly_each(measured: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
-    return MappingProxyType(_Sensors({name: readonly(value) for name, value in measured.items()}))
+    return MappingProxyType(_Sensors({name: numbers(name, value) for name, value in measured.items()}))
 
 
 def _check_shapes(part: PartState) -> None:

@@ -47,6 +47,7 @@ OPEN = replace(
     dddq_max=np.full(7, 1e12),
     dq_curve=None,
     gripper=MotionLimits(speed=np.array([1e3]), acceleration=np.array([1e6]), jerk=np.array([1e9])),
+    unusual=True,
 )
 
 

@@ -21,6 +21,7 @@ from robot_runtime.cli.bench.faults.table import Fault, Figure, Injection
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.runner import FAR_ANSWERS
 from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped
@@ -152,7 +153,7 @@ def wild_answers(times: int) -> Iterator[Injection]:
     greatest = shares(joints(of.record.ticks), of.limits.joints)
     yield Injection(
         figures={f"{kind} of its limit": float(share.max()) for kind, share in greatest.items()},
-        surprises=surprises(of),
+        surprises=surprises(of, fault=FAR_ANSWERS if of.record.counts.far_answers else ""),
         count=of.record.num_splices,
     )
 
@@ -190,7 +191,8 @@ ROWS = (
         number=6,
         name="beyond the limits",
         how="steps of 1 to 2 rad, alternating rows, ramps of 15 rad/s, numbers up to 1e9",
-        behaviour="the robot goes there as fast as its limits allow; what was held back is told",
+        behaviour="the robot goes there as fast as its limits allow; what was held back is told, and an "
+        "answer that lies a turn or more beyond a joint's range is refused whole",
         figures=tuple(
             Figure(name=f"{kind} of its limit", most=1.0 + 1e-6) for kind in ("speed", "acceleration", "jerk")
         ),

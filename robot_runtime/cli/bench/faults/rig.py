@@ -20,7 +20,7 @@ from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.limits import BaseLimits, JointLimits, Limits, MotionLimits
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.safety import ENDS, Cause, Mode
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
@@ -44,7 +44,7 @@ EXIT_S = 2.0
 """How long an end may take once the robot stands, or was told to [s]."""
 LONG_S = 120.0
 """No run of these lasts so long: it is the interference that ends it."""
-ORDINARY = frozenset({Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.RESET, Cause.STOP_REQUESTED})
+ORDINARY = frozenset({Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.RESET, *ENDS})
 """What changes the mode of a robot that only lacks answers."""
 _SLACK = 1.0 + 1e-6
 

@@ -14,7 +14,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.plan.limits import Limits, MotionLimits
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.robot import BaseState
-from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.safety import ENDS, Cause, Mode
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, BasePoseCommand
 from robot_runtime.core.values.state import Image
 from robot_runtime.robot.robot import Robot
@@ -209,7 +209,7 @@ def no_odometry(address: str, way: str) -> Injection:
     (wrong_ns,) = of.moments["wrong"]
     stopped = of.first_tick(wrong_ns, lambda tick: tick.mode is Mode.STOP)
     assert stopped is not None
-    if stopped.cause is Cause.STOP_REQUESTED:
+    if stopped.cause in ENDS:
         return Injection(surprises=(f"{way} odometry: not noticed in {NOTICED_S:g} s",))
     return Injection(
         figures={
