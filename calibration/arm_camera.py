@@ -9,7 +9,7 @@ import numpy as np
 
 from calibration.camera import CameraModel
 from calibration.chain import ArmView, Chain, ChainFit, Excitation
-from calibration.chain_verdict import ClosedForm, judge, refuse_few
+from calibration.chain_verdict import UNKNOWN_M, ClosedForm, judge, refuse_few
 from calibration.store import pose_from_json, pose_to_json
 from calibration.verdict import Verdict
 from robot_runtime.core.values.shapes import Float
@@ -102,4 +102,6 @@ def _residuals(fit: ChainFit, excitation: Excitation) -> dict[str, float]:
         "board_percent": 100 * fit.scale_share,
         **{f"excitation_{i + 1}_deg": float(value) for i, value in enumerate(excitation.degrees)},
     }
+    if found["sigma_mm"] >= 1e3 * UNKNOWN_M:
+        del found["sigma_mm"], found["sigma_deg"]
     return {name: value for name, value in found.items() if np.isfinite(value)}

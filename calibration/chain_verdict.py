@@ -7,8 +7,8 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.chain import FOCAL_SIGMA, ArmView, Chain, ChainFit, Excitation
+from calibration.readings import READINGS, explains
 from calibration.verdict import Reason, Verdict
-from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
 from robot_runtime.errors import InvalidValueError
 
 LEAST_VIEWS = 3
@@ -28,12 +28,12 @@ MOST_FOCAL_SHARE, WORST_FOCAL_SHARE = 2 * FOCAL_SIGMA, 5 * FOCAL_SIGMA
 """By which the focal length may seem to be off: a warning, and refused."""
 MOST_SIGMA_M, MOST_SIGMA_DEG = 0.005, 0.5
 """Standard deviations of the camera's place beyond which it is of no use."""
+UNKNOWN_M = 1.0
+"""A standard deviation from here on is no figure: it is not known."""
 MOST_SCALE_SHARE, WORST_SCALE_SHARE = 0.007, 0.015
 """By which the board may seem to be of another size: a warning, and refused,"""
 SURE_SCALE = 4.0
 """if that is so many standard deviations."""
-EXPLAINED = 0.3
-"""Another reading of the poses that leaves less than this share of the residual is the right one."""
 _AXES = "xyz"
 
 ClosedForm = Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]]
@@ -96,7 +96,10 @@ def _imprecise(fit: ChainFit) -> list[Reason]:
 
 
 def intrinsics_off(fit: ChainFit) -> list[Reason]:
-    """Whether the views suit another focal length than the intrinsics have, or another size of the board."""
+    """Whether the views suit another focal length than the intrinsics have, or another size of the board.
+
+    A wrong focal length shows in part as a board of another size: with both, less of each is fatal.
+    """
     if abs(fit.focal_share) <= MOST_FOCAL_SHARE:
         return []
     return [
@@ -107,7 +110,7 @@ def intrinsics_off(fit: ChainFit) -> list[Reason]:
             f"{abs(fit.focal_share) / FOCAL_SIGMA:.0f} times what intrinsics err by.",
             do="Calibrate the intrinsics again, at the size and focus that are used; or is the board's "
             "square another size?",
-            is_fatal=abs(fit.focal_share) > WORST_FOCAL_SHARE,
+            is_fatal=abs(fit.focal_share) > WORST_FOCAL_SHARE or abs(fit.scale_share) > MOST_SCALE_SHARE,
         )
     ]
 
@@ -156,7 +159,9 @@ def _too_little(fit: ChainFit, excitation: Excitation) -> list[Reason]:
         out.append(
             Reason(
                 name="uncertain",
-                what=f"the camera's place is known to {1e3 * sigma_m:.1f} mm and {sigma_deg:.2f} degrees.",
+                what=f"the camera's place is known to {1e3 * sigma_m:.1f} mm and {sigma_deg:.2f} degrees."
+                if sigma_m < UNKNOWN_M
+                else "the views do not determine the camera's place.",
                 do=f"Take more views. {_turn(excitation)}",
             )
         )
@@ -207,14 +212,19 @@ def _words(axis: np.ndarray) -> str:
 def _misread(fit: ChainFit, chain: Chain, closed_form: ClosedForm) -> Reason:
     """Try other readings of the poses: the one that fits is what went wrong."""
     what = f"corners are off by {fit.rms_px:.1f} px: the arm's poses and the pictures do not belong together."
-    found = {name: _median_px(chain, read, closed_form) for name, (read, _) in _READINGS.items()}
+    found = {
+        name: min(_median_px(chain, read, closed_form) for read in reading.poses)
+        for name, reading in READINGS.items()
+    }
     best = min(found, key=lambda name: found[name])
-    if found[best] < EXPLAINED * _median_px(chain, lambda X_AE: X_AE, closed_form):
-        do = _READINGS[best][1]
+    unread_px = _median_px(chain, lambda X_AE: X_AE, closed_form)
+    if explains(found[best], unread_px, chain.camera.size[1]):
+        do = f"Write the poses as documented: {READINGS[best].what}"
         if best == "inverse-poses":
             beside, on_arm = "beside the arm and the board on the hand", "on the arm and the board apart"
-            do = f"{do}, or the camera stands {beside if chain.is_on_arm else on_arm}."
-        return Reason(name=best, what=f"{what} They do ({found[best]:.1f} px) if read another way.", do=do)
+            do = f"{do}, or the camera is {beside if chain.is_on_arm else on_arm}"
+        what = f"{what} They do ({found[best]:.1f} px) if read another way."
+        return Reason(name=best, what=what, do=f"{do}.")
     return Reason(
         name="does-not-fit",
         what=what,
@@ -233,36 +243,3 @@ def _median_px(chain: Chain, read: Callable[[pin.SE3], pin.SE3], closed_form: Cl
     except InvalidValueError:
         return float("inf")
     return float(np.median(other.view_px(X, Z)))
-
-
-def _other_order(X: pin.SE3) -> pin.SE3:
-    """The pose whose quaternion xyzw was read as wxyz."""
-    *_, x, y, z, w = pose_to_numbers(X)
-    return pose_from_quaternion(X.translation, np.array([w, x, y, z]))
-
-
-def _other_order_back(X: pin.SE3) -> pin.SE3:
-    """The pose whose quaternion wxyz was read as xyzw."""
-    *_, z, w, x, y = pose_to_numbers(X)
-    return pose_from_quaternion(X.translation, np.array([w, x, y, z]))
-
-
-def _scaled(X: pin.SE3, scale: float) -> pin.SE3:
-    return pin.SE3(X.rotation, X.translation * scale)
-
-
-_READINGS: dict[str, tuple[Callable[[pin.SE3], pin.SE3], str]] = {
-    "quaternion-order": (
-        _other_order,
-        "The quaternions are xyzw and were read as wxyz: name the columns qx qy qz qw in their true order.",
-    ),
-    "quaternion-order-back": (
-        _other_order_back,
-        "The quaternions are wxyz and were read as xyzw: name the columns qw qx qy qz in their true order.",
-    ),
-    "inverse-poses": (
-        lambda X: X.inverse(),
-        "The poses are those of the arm's base in the hand, not of the hand in the base",
-    ),
-    "millimetres": (lambda X: _scaled(X, 1e-3), "The positions are in millimetres; metres are expected."),
-}

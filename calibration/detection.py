@@ -90,9 +90,16 @@ def detect(board: Board, picture: np.ndarray) -> Corners:
 
 
 def wrong_board(board: Board, pictures: Sequence[np.ndarray]) -> Reason | None:
-    """Why a board is not found in pictures that may show another one: other numbers of columns and rows,
-    sides swapped, the other layout, another dictionary; None if it is found as well as anything else."""
+    """Why a board is not found in pictures that may show another one: mirrored, other numbers of columns and
+    rows, sides swapped, the other layout, another dictionary; None if it is found as well as others."""
     as_told = _seen(board, pictures)
+    if (mirrored := _seen(board, [each[:, ::-1] for each in pictures])) > max(2 * as_told, LEAST_CORNERS):
+        return Reason(
+            name="mirrored",
+            what=f"The pictures are mirrored: turned from left to right {mirrored} corners of {board} are "
+            f"found, as they are {as_told}.",
+            do="Switch the mirroring of the camera or its preview off (selfie mode), and take them again.",
+        )
     if (layout := layout_of(board.dictionary, pictures)) is not None:
         return _other_layout(board, layout)
     best, most = None, max(2 * as_told, LEAST_CORNERS)

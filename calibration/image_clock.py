@@ -8,8 +8,9 @@ The rotation-rate correlation joins the clocks of inertial sensors; a stamp of t
 against them shows here alone. Standing still says nothing of it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,14 +27,21 @@ from robot_runtime.errors import InvalidValueError
 
 MOST_OFF_NS = 15_000_000
 """A hand at 0.7 m/s is 10 mm elsewhere by then."""
-LONGEST_NS = 120_000_000
+LONGEST_NS, FARTHEST_NS = 120_000_000, 500_000_000
+"""How far apart pictures and poses are searched, first and if that is not enough."""
 LEAST_VIEWS, MOST_VIEWS, LEAST_CORNERS = 12, 60, 8
 LEAST_TURN = 0.05
 """[rad/s] mean over the views: below, no time can be told."""
 _OUTLIER_PX = 2.0
 _STEPS = np.array([1e-4] * 6 + [0.5])
 """For derivatives [m, rad, ms]."""
-_ITERATIONS = 20
+_ITERATIONS, _ROUGHLY = 20, 4
+_GRID_NS = 60_000_000
+"""Between lags at which the wider search begins."""
+_EXPLAINED = 0.3
+"""A far lag that leaves more than this share of the errors is not what is wrong."""
+_EDGE_NS = 2_000_000
+"""A lag as near to the end of the search is not known: it may lie beyond."""
 _SMOOTHING = np.array([-2.0, 3.0, 6.0, 7.0, 6.0, 3.0, -2.0]) / 21.0
 
 
@@ -48,10 +56,21 @@ class ImageClock:
     """Of all corners, with that; and without:"""
     rms_unmoved_px: float
     num_views: int
+    is_beyond: bool = False
+    """No time between them that was searched explains the pictures: `late_ns` and its sigma say nothing."""
 
     @property
     def reason(self) -> Reason | None:
         """What is wrong, if pictures and poses surely do not belong together."""
+        if self.is_beyond:
+            return Reason(
+                name="pictures-off-poses",
+                what="pictures and poses do not belong together: corners lie "
+                f"{self.rms_unmoved_px:.1f} px off as stamped, and no shift of up to "
+                f"{FARTHEST_NS / 1e6:.0f} ms explains them ({self.rms_px:.1f} px are left).",
+                do="Import again with pictures' times by the clock of the poses; else the poses are of "
+                "another device or another recording.",
+            )
         if abs(self.late_ns) < max(MOST_OFF_NS, 4 * self.sigma_ns):
             return None
         return Reason(
@@ -69,7 +88,31 @@ def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses:
     corners: of a board that stands still, in pictures on the clock of the poses.
     InvalidValueError: too few views, they hardly move, or no place of the board explains them.
     """
-    views = _views(corners, poses)
+    found = None
+    with contextlib.suppress(InvalidValueError):
+        found = _searched(board, camera, corners, poses, LONGEST_NS, (0,))
+        if not found.is_beyond:
+            return found
+    starts = range(-FARTHEST_NS + _GRID_NS // 2, FARTHEST_NS, _GRID_NS)
+    try:
+        far = _searched(board, camera, corners, poses, FARTHEST_NS, (0, *starts))
+    except InvalidValueError:  # or too few views lie so far inside of the poses
+        if found is None:
+            raise
+        return found
+    return replace(far, is_beyond=far.is_beyond or far.rms_px > _EXPLAINED * far.rms_unmoved_px)
+
+
+def _searched(
+    board: Board,
+    camera: CameraModel,
+    corners: BoardCorners,
+    poses: Trajectory,
+    longest_ns: int,
+    starts_ns: Iterable[int],
+) -> ImageClock:
+    """By lags up to longest_ns, from the best of some. InvalidValueError: see `image_clock`."""
+    views = _views(corners, poses, longest_ns)
     poses = _smoothed(poses)
     t_ns = np.array([t for t, _, _ in views], dtype=np.int64)
     start = _board_in_world(board, camera, views, poses)
@@ -83,8 +126,20 @@ def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses:
         p_C = np.concatenate([(p - c) @ R for p, R, c in zip(p_W, moved.R, moved.p, strict=True)])
         return (camera.project(p_C) - seen).ravel()
 
-    frozen, _ = _fitted(lambda x: residuals(np.append(x, 0.0)), _STEPS[:6])
-    found, information = _fitted(residuals, _STEPS, start=np.append(frozen, 0.0))
+    tried: list[np.ndarray] = []
+    unmoved_px = float(np.hypot(*camera.size))
+    for lag_ns in starts_ns:
+        lag, rounds = [lag_ns / 1e6], _ROUGHLY if lag_ns else _ITERATIONS
+        with contextlib.suppress(InvalidValueError):  # with that lag there is no place of the board
+            x, _ = _fitted(lambda x, lag=lag: residuals(np.append(x, lag)), _STEPS[:6], rounds=rounds)  # type: ignore[misc]
+            tried.append(np.append(x, lag))
+            if not lag_ns:
+                unmoved_px = float(np.sqrt(np.mean(residuals(tried[-1]) ** 2)))
+    if not tried:
+        raise InvalidValueError("there is no place of the board that explains the pictures")
+    begin = min(tried, key=lambda x: float(np.median(np.abs(residuals(x)))))
+    most_ms = (longest_ns - _EDGE_NS) / 1e6
+    found, information = _fitted(residuals, _STEPS, start=begin, most_ms=most_ms)
     rest = residuals(found)
     rms = float(np.sqrt(np.mean(rest**2)))
     # Corners of one picture err together: as many independent ones as there are pictures.
@@ -94,13 +149,19 @@ def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses:
         late_ns=round(float(found[6]) * 1e6),
         sigma_ns=max(50_000, round(sigma_ms * 1e6)),
         rms_px=rms,
-        rms_unmoved_px=float(np.sqrt(np.mean(residuals(np.append(frozen, 0.0)) ** 2))),
+        rms_unmoved_px=unmoved_px,
         num_views=len(views),
+        is_beyond=abs(found[6]) >= most_ms,
     )
 
 
 def _fitted(
-    residuals: Callable[[np.ndarray], np.ndarray], steps: np.ndarray, *, start: np.ndarray | None = None
+    residuals: Callable[[np.ndarray], np.ndarray],
+    steps: np.ndarray,
+    *,
+    start: np.ndarray | None = None,
+    most_ms: float = 0.0,
+    rounds: int = _ITERATIONS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(where their robust sum of squares is least, its information there): Gauss-Newton with fixed steps, as
     times are whole nanoseconds and the poses between them straight.
@@ -108,7 +169,7 @@ def _fitted(
     InvalidValueError: it runs away.
     """
     x = np.zeros(len(steps)) if start is None else start
-    for _ in range(_ITERATIONS):
+    for _ in range(rounds):
         rest = residuals(x)
         J = np.column_stack([(residuals(x + h) - residuals(x - h)) / (2.0 * h.sum()) for h in np.diag(steps)])
         weights = np.minimum(1.0, _OUTLIER_PX / np.maximum(np.abs(rest), 1e-12))
@@ -120,7 +181,7 @@ def _fitted(
             step[6] = np.clip(step[6], -20.0, 20.0)
         x = x + step
         if len(x) == len(_STEPS):
-            x[6] = np.clip(x[6], -LONGEST_NS / 1e6 + 2.0, LONGEST_NS / 1e6 - 2.0)
+            x[6] = np.clip(x[6], -most_ms, most_ms)
         if (np.abs(step) < 1e-2 * steps).all():
             break
     return x, information
@@ -129,14 +190,14 @@ def _fitted(
 View = tuple[int, np.ndarray, np.ndarray]
 
 
-def _views(corners: BoardCorners, poses: Trajectory) -> list[View]:
+def _views(corners: BoardCorners, poses: Trajectory, longest_ns: int) -> list[View]:
     """(time, ids, uv) of pictures with enough corners: those that move most, and the stillest."""
     _, first = np.unique(corners.t_ns, return_index=True)
     edges = [*first.tolist(), len(corners.t_ns)]
     views = []
     for a, b in pairwise(edges):
         t_ns = int(corners.t_ns[a])
-        is_inside = poses.t_ns[0] + LONGEST_NS < t_ns < poses.t_ns[-1] - LONGEST_NS
+        is_inside = poses.t_ns[0] + longest_ns < t_ns < poses.t_ns[-1] - longest_ns
         if b - a >= LEAST_CORNERS and is_inside:
             views.append((t_ns, corners.corner[a:b], corners.uv[a:b]))
     if len(views) < LEAST_VIEWS:

@@ -1,7 +1,7 @@
 """A camera's intrinsics from views of a board: `calibrate`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
@@ -13,7 +13,7 @@ from calibration.bundle import Bundle, adjusted, numbers_of
 from calibration.camera import CameraModel, Intrinsics, KannalaBrandt, Pinhole
 from calibration.coverage import ENOUGH_VIEWS, Coverage
 from calibration.detection import Corners
-from calibration.intrinsics_verdict import OtherModel, reasons
+from calibration.intrinsics_verdict import OF_ERRORS, OtherModel, of_two_cameras, reasons
 from calibration.structure import Pattern, pattern_of, radial, unmodelled
 from calibration.tilt import USUAL_FOCALS, tilt_of
 from calibration.verdict import Verdict
@@ -26,6 +26,9 @@ _FOCALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 """Where to begin, in widths of the picture."""
 _LEAST_PLACED = 0.8
 """Share of the views that another model has to explain before it is compared."""
+_LEAST_OF_A_CAMERA, _TWO_EXPLAIN, _OTHER_FOCAL = 4, 0.5, 0.02
+"""Views of a second camera; the share of the errors that two have to leave at most; by which logarithm their
+focal lengths differ."""
 _ALIKE = 1.5
 """Errors of focal lengths that differ by less than this factor are alike."""
 
@@ -71,10 +74,45 @@ def calibrate(
     numbers = _numbers(used, bundle, halves, tilts, pattern)
     numbers["left_out_share"] = 1.0 - sum(map(len, used)) / sum(map(len, chosen))
     found = reasons(used, bundle.camera, numbers, tilts, pattern, other)
+    names = {each.name for each in found}
+    if names & OF_ERRORS and "wrong-model" not in names:
+        found = of_two_cameras(found, _two_cameras(board, chosen, model, bundle.camera))
     intrinsics = Intrinsics(
         camera=bundle.camera, residuals=numbers, board=board.to_dict(), verdict=Verdict.of(found)
     )
     return Calibrated(intrinsics=intrinsics, views=tuple(used), bundle=bundle, tilts=tilts)
+
+
+def _two_cameras(
+    board: Board, views: Sequence[Corners], model: str, camera: CameraModel
+) -> tuple[float, float] | None:
+    """Focal lengths [pixels] of two cameras that explain the views much better than one; None: of none.
+
+    Begins with the focal length that suits each view best alone, then fits and sorts in turn.
+    """
+    focals = camera.fx * np.geomspace(0.7, 1.4, 9)
+    one = [_rms(board, views, camera)]
+    by_focal = [_rms(board, views, replace(camera, fx=f, fy=f * camera.fy / camera.fx)) for f in focals]
+    alone = focals[np.argmin(by_focal, axis=0)]
+    is_second = alone > np.median(alone) if np.ptp(alone) else np.arange(len(views)) % 2 > 0
+    for _ in range(4):
+        groups = [[v for v, b in zip(views, is_second, strict=True) if b == k] for k in (False, True)]
+        if min(map(len, groups)) < _LEAST_OF_A_CAMERA:
+            return None
+        try:
+            cameras = [_start(board, group, model)[0] for group in groups]
+        except InvalidValueError:
+            return None
+        by_camera = [_rms(board, views, each) for each in cameras]
+        is_second = by_camera[1] < by_camera[0]
+    a, b = cameras[0].fx, cameras[1].fx
+    left = float(np.median(np.minimum(*by_camera)) / np.median(one))
+    return (a, b) if left < _TWO_EXPLAIN and abs(np.log(a / b)) > _OTHER_FOCAL else None
+
+
+def _rms(board: Board, views: Sequence[Corners], camera: CameraModel) -> np.ndarray:
+    """Of each view's corners by that camera [pixels]; infinite where it has no pose."""
+    return np.array([np.inf if each is None else each[1] for each in _poses(board, views, camera)])
 
 
 def usable(views: Sequence[Corners]) -> list[Corners]:

@@ -53,6 +53,20 @@ def reasons(
     ]
 
 
+def of_two_cameras(found: list[Reason], focals: tuple[float, float] | None) -> list[Reason]:
+    """With two cameras named in place of what else their errors look like. focals: of both [pixels]."""
+    if focals is None:
+        return found
+    a, b = sorted(focals)
+    mixed = Reason(
+        name="mixed-cameras",
+        what="The pictures are of two cameras, or of two zooms or focuses of one: focal lengths of "
+        f"{a:.0f} and {b:.0f} px.",
+        do="Calibrate each camera from its own pictures, with zoom and focus fixed.",
+    )
+    return [mixed, *(each for each in found if each.name not in OF_ERRORS)]
+
+
 def _of_views(tilts: np.ndarray) -> list[Reason]:
     """Whether there are enough, and enough that are tilted."""
     out, num = [], len(tilts)
@@ -162,6 +176,11 @@ _PATTERNS = {
     ),
 }
 """Name of the reason, what it is, and what to do."""
+OF_ERRORS = frozenset(
+    {"rms", "corners-left-out", "focal-repeat", "pixels-not-square", "middle"}
+    | {name for name, _, _ in _PATTERNS.values()}
+)
+"""Reasons that pictures of two cameras may look like."""
 
 
 def _of_errors(rms_px: float) -> list[Reason]:

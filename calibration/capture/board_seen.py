@@ -1,5 +1,6 @@
 """What anchor clips show of the board, before any anchor is solved: `board_seen`, `seen_wrong`."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,15 +9,17 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.anchor_verdict import frontal_views
-from calibration.anchor_views import FASTEST, MOST_RMS_PX, Agreed, DeviceViews, View, agreed
+from calibration.anchor_views import FASTEST, MOST_RMS_PX, Agreed, DeviceViews, View, agreed, mean_pose
 from calibration.board import Board
 from calibration.board_pose import pose_of
 from calibration.camera import CameraModel
+from calibration.capture.gravity import MOST_TILT
 from calibration.capture.raw import Device, RawCapture
 from calibration.capture.values import BoardCorners
 from calibration.clocks import ClockFit
 from calibration.detection import LEAST_CORNERS, Corners, detect, wrong_board
 from calibration.image_clock import image_clock, looks
+from calibration.readings import READINGS, explains
 from calibration.trajectory import LOST
 from calibration.verdict import Reason
 from robot_runtime.errors import InvalidValueError
@@ -29,6 +32,9 @@ _ENOUGH_VIEWS = 8
 """Of both devices, to know roughly where one world lies in the other."""
 _OTHER_SIZE = 0.1
 """As a logarithm: another board, and no print that is a little off, which the anchor measures."""
+_MISFIT, _MISFIT_WIDTHS = 0.4, 0.05
+"""Views that agree with no other, over those that agree, from which on other readings of the poses are tried;
+widths of the picture beyond which poses that fit no picture are fatal."""
 _LEAST_SPREAD_M = 0.08
 """Root mean square of the camera's places about their mean: below, they say no size [m]."""
 
@@ -106,6 +112,62 @@ class Seen:
         return _scale(*map(np.array, zip(*ways, strict=True))) if len(ways) >= _ENOUGH_VIEWS else None
 
     @property
+    def misread(self) -> Reason | None:
+        """How the poses were misread, or that they fit no pictures; None: they fit.
+
+        The board does not move, so X_WC X_CB is the same in all pictures if they are read as they were meant.
+        """
+        side = self.agreed
+        if side is None or len(side.rejected) < max(_ENOUGH_VIEWS // 2, _MISFIT * len(side.views)):
+            return None
+        posed = []
+        for view in self.views:
+            with contextlib.suppress(InvalidValueError):
+                pose = pose_of(self.board, view.corners, self.camera)
+                posed += [(view, pose.X_CB)] * (pose.rms_px <= MOST_RMS_PX)
+        unread_px, width = self._px(posed, lambda X: X), self.camera.size[1]
+        found = {
+            name: min(self._px(posed, read) for read in reading.poses) for name, reading in READINGS.items()
+        }
+        best = min(found, key=lambda name: found[name])
+        what = (
+            f"{self.device.role}: the poses put the board {unread_px:.0f} px from where the pictures show it"
+        )
+        if explains(found[best], unread_px, width):
+            return Reason(
+                name=best,
+                what=f"{what} (median); {found[best]:.1f} px if {READINGS[best].what}.",
+                do="Import it again with the convention that it was written in, or convert its file.",
+            )
+        return Reason(
+            name="poses-off-pictures",
+            what=f"{what} (median), and no other reading of them fits.",
+            do="Are the poses of this device, this camera and this recording, on the clock of its pictures? "
+            "Did the board move, or tracking jump?",
+            is_fatal=len(side.rejected) > 2 * len(side.views) and unread_px > _MISFIT_WIDTHS * width,
+        )
+
+    def _px(self, posed: Sequence[tuple[View, pin.SE3]], read: Callable[[pin.SE3], pin.SE3]) -> float:
+        """How far corners lie from where the poses, read so, put them: median over the views, rms in each."""
+        X_WC = [read(view.X_WC) for view, _ in posed]
+        X_WB = [X * X_CB for X, (_, X_CB) in zip(X_WC, posed, strict=True)]
+        half = len(X_WB) // 2 + 1
+        centre = np.median([X.translation for X in X_WB], axis=0)
+        near = sorted(X_WB, key=lambda X: float(np.linalg.norm(X.translation - centre)))[:half]
+        mean = mean_pose(near)
+        near = sorted(X_WB, key=lambda X: float(np.linalg.norm(pin.log3(mean.rotation.T @ X.rotation))))[
+            :half
+        ]
+        mean = mean_pose(near)
+        off = []
+        for X, (view, _) in zip(X_WC, posed, strict=True):
+            X_CB = X.inverse() * mean
+            p_C = self.board.corners_B[view.corners.ids] @ X_CB.rotation.T + X_CB.translation
+            rms = float(np.sqrt(((self.camera.project(p_C) - view.corners.uv) ** 2).sum(axis=1).mean()))
+            off.append(rms if np.isfinite(rms) and (p_C[:, 2] > 0.0).all() else float("inf"))
+        return float(np.median(off))
+
+    @property
     def is_of_another_size(self) -> bool:
         return self.scale is not None and abs(np.log(self.scale)) > _OTHER_SIZE
 
@@ -166,10 +228,12 @@ def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
             any(each.views for each in shown) and not any(each.agreed for each in shown)
         ):
             out.append(_fits_nowhere(role, shown))
+        elif (misread := _misread(role, shown)) is not None and misread.name in READINGS:
+            out.append(misread)
         elif any(each.is_of_another_size for each in shown):
             out.append(_of_another_size(role, next(each for each in shown if each.is_of_another_size)))
         else:
-            out += [*_frontal(role, shown), *_off_poses(role, shown)]
+            out += [*_frontal(role, shown), *(_off_poses(role, shown) if misread is None else [misread])]
     return out
 
 
@@ -182,6 +246,30 @@ def worlds_joined(seen: Sequence[Seen]) -> dict[str, pin.SE3]:
         if each.device.role != "chest" and each.device.role not in out and chest and _is_good(each):
             assert each.agreed is not None
             out[each.device.role] = chest.mean * each.agreed.mean.inverse()
+    return out
+
+
+def worlds_tilted(joined: Mapping[str, pin.SE3]) -> list[Reason]:
+    """Hands whose odometry has another way up than the chest's. joined: X_WcWh by role of a hand."""
+    out = []
+    for role, X_WcWh in joined.items():
+        up_Wh = X_WcWh.rotation[2]
+        tilt = float(np.arccos(np.clip(up_Wh[2], -1.0, 1.0)))
+        if tilt <= MOST_TILT:
+            continue
+        axis = int(np.abs(up_Wh).argmax())
+        is_straight = abs(up_Wh[axis]) > np.cos(MOST_TILT)
+        name = f"{'-' * bool(up_Wh[axis] < 0.0)}{'xyz'[axis]}"
+        said = f"; all is well if its world has {name} up, not z" if is_straight else ""
+        out.append(
+            Reason(
+                name="y-up" if is_straight and name == "y" else "worlds-tilted",
+                what=f"{role}: by the board that both saw, up in its poses and up in the chest's differ by "
+                f"{np.degrees(tilt):.0f} degrees{said}.",
+                do="Import it again with the convention that it was written in (up=y), or with poses "
+                "that are aligned with gravity.",
+            )
+        )
     return out
 
 
@@ -319,6 +407,15 @@ def _frontal(role: str, seen: Sequence[Seen]) -> list[Reason]:
     reasons = [frontal_views(role, each.agreed.tilts) for each in seen if each.agreed]
     frontal = [reason for reason in reasons if reason is not None]
     return [replace(frontal[0], is_fatal=len(frontal) == len(reasons))] if frontal else []
+
+
+def _misread(role: str, seen: Sequence[Seen]) -> Reason | None:
+    """In what other way the poses were written, or that they fit no picture although their times do."""
+    for each in seen:
+        if (reason := each.misread) is not None:
+            late = _off_poses(role, [each]) if reason.name == "poses-off-pictures" else []
+            return late[0] if late else reason
+    return None
 
 
 def _off_poses(role: str, seen: Sequence[Seen]) -> list[Reason]:

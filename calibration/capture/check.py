@@ -7,7 +7,7 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.camera import CameraModel
-from calibration.capture.gravity import attitude, imu_turn
+from calibration.capture.gravity import MISTAKES, TILTED, attitude, imu_turn
 from calibration.capture.marks import Demonstration
 from calibration.capture.needs import of_marks, of_measures, of_roles
 from calibration.capture.raw import Device, RawCapture
@@ -15,6 +15,7 @@ from calibration.capture.reach import misplaced
 from calibration.capture.stretch import Limits, clock_jumps, look
 from calibration.capture.video import size_and_fps
 from calibration.clocks import ClockFit, Turning, join
+from calibration.readings import READINGS
 from calibration.verdict import Reason, Verdict
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
@@ -84,7 +85,7 @@ def check_capture(
         reasons += [*_device(device), *clock_jumps(device)]
     reasons += _swapped(readable)
     wrong, roughly = _looked_at(capture, readable, clocks, in_videos=in_videos, progress=progress)
-    reasons += wrong
+    reasons = _surest(reasons, wrong)
     anchors = roughly if anchors is None else anchors
     try:
         demonstrations = capture.demonstrations()
@@ -241,6 +242,18 @@ def _swapped(devices: Mapping[str, Device]) -> list[Reason]:
     ]
 
 
+def _surest(of_motion: Sequence[Reason], of_board: Sequence[Reason]) -> list[Reason]:
+    """How a device's poses were misread is surer by a board in pictures than by which way is up."""
+    misread = {_role(each) for each in of_board if each.name in READINGS}
+    kept = [each for each in of_motion if each.name not in MISTAKES or _role(each) not in misread]
+    is_chest_off = any(each.name in MISTAKES and _role(each) == "chest" for each in kept)
+    return [*kept, *(each for each in of_board if each.name not in TILTED or not is_chest_off)]
+
+
+def _role(reason: Reason) -> str:
+    return reason.what.partition(":")[0]
+
+
 def _looked_at(
     capture: RawCapture,
     devices: Mapping[str, Device],
@@ -250,13 +263,18 @@ def _looked_at(
     progress: Callable[[int, int], object],
 ) -> tuple[list[Reason], dict[str, pin.SE3]]:
     """What the anchor clips show: what is wrong with it, and roughly X_WcWh by role of a hand."""
-    from calibration.capture.board_seen import board_seen, seen_wrong, worlds_joined
+    from calibration.capture.board_seen import board_seen, seen_wrong, worlds_joined, worlds_tilted
 
     try:
         seen = board_seen(capture, devices, clocks, in_videos=in_videos, progress=progress)
     except InvalidValueError as error:
         return [_unreadable(error)], {}
-    return seen_wrong(seen), worlds_joined(seen)
+    wrong = seen_wrong(seen)
+    if any(reason.is_fatal for reason in wrong):
+        return wrong, {}
+    joined = worlds_joined(seen)
+    tilted = worlds_tilted(joined)
+    return [*wrong, *tilted], {} if tilted else joined
 
 
 def _device(device: Device) -> list[Reason]:

@@ -26,6 +26,10 @@ LEAST_SAMPLES = 50
 _LEAST_TURN_RMS = 0.2
 _FLIP_CV = np.diag([1.0, -1.0, -1.0])
 _Z_UP_OF_Y_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
+TILTED = ("y-up", "worlds-tilted")
+"""Reasons by two devices whose worlds differ in which way is up."""
+MISTAKES = ("quaternion-order", "y-up", "camera-axes", "y-up-and-camera-axes", "inverted", "gravity")
+"""Reasons that `attitude` gives."""
 _ORDER = "its quaternions are in the order x y z w, under the names of w x y z"
 
 

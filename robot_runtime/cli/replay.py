@@ -65,12 +65,14 @@ class Replay:
             seconds = (at.now_ns - log.info.started_ns) / 1e9
             raise RobotRuntimeError(
                 f"control step {at.tick}, {seconds:.3f} s after the log began, differs: {at.what} "
-                f"({done.ticks} steps before it are equal to the last bit)"
+                f"(the {done.ticks} steps before it do not)"
             )
-        equal = f"{done.ticks} control steps and {done.requests} requests, equal to the last bit"
+        replayed = f"{done.ticks} control steps and {done.requests} requests"
         if log.damage:
-            raise RobotRuntimeError(f"{equal}, and no more: {log.damage}")
-        print(equal)
+            raise RobotRuntimeError(
+                f"only the first {replayed} were replayed; what follows cannot be compared: {log.damage}"
+            )
+        print(f"{replayed}, equal to the last bit")
         return 0
 
     def _moved(self, log: "RunLog", on: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from rich.progress import Progress
 
 from robot_runtime.cli import train_data, train_env
@@ -28,7 +29,7 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.progress import counted, report_steps
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.processes import torch_threads
 from robot_runtime.results import keep_text, result_json
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from policies.flow.recipes import Recipe
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
+MOST_LOSS = 100.0
+"""Of a flow network after its training; one that has learned nothing has about 2."""
 SEEING_STEPS = 4000
 """Gradient steps from a state-based policy to a vision policy."""
 MOBILE_STEPS = 8000
@@ -158,17 +161,31 @@ class Train:
         return 0
 
     def report(self, what: str, *, num_steps: int, num_samples: int, times: Mapping[str, float]) -> None:
-        """Say what was trained, and write it to a file if one is named."""
+        """Say what was trained, and write it to a file if one is named.
+
+        RobotRuntimeError: its loss is far off.
+        """
         print(
             f"{self.output}: {what}, {num_steps} steps on {num_samples} samples in "
             f"{times['train_s']:.0f} s ({times['train_cpu_s']:.0f} s of CPU)"
         )
+        training = json.loads((self.output / "config.json").read_text()).get("training", {})
         if self.json is not None:
-            training = json.loads((self.output / "config.json").read_text()).get("training", {})
             keep_text(
                 self.json,
                 result_json({"checkpoint": str(self.output), **times, **training}, seeds=[self.seed]),
             )
+        self._refuse_loss(training.get("final_loss"))
+
+    def _refuse_loss(self, loss: float | None) -> None:
+        """RobotRuntimeError: the network has learned nothing."""
+        if loss is None or (np.isfinite(loss) and (loss <= MOST_LOSS or self.network != "flow")):
+            return
+        raise RobotRuntimeError(
+            f"the loss at the end is {loss:,.0f}, where a network that has learned nothing has about 2: do "
+            f"not run the policy in {self.output}; look for numbers far off in the data (dataset check), or "
+            "lower --learning-rate"
+        )
 
     @property
     def is_mobile(self) -> bool:

@@ -146,7 +146,8 @@ def _refuse_labels_of_no_task(folder: Path, task: str) -> None:
     lacking = []
     if not any(name.endswith(VELOCITY) for name in dataset.names(STATE)):
         lacking.append("joints of a robot")
-    if not dataset.cameras and (SCENE not in features or dataset.names(SCENE)[0] != "scene_0"):
+    has_scene = SCENE in features and dataset.names(SCENE)[0] == "scene_0"
+    if not has_scene and (SCENE in features or not dataset.cameras):
         lacking.append(f"the scene as policies of {task} know it")
     if lacking:
         raise InvalidValueError(
@@ -210,6 +211,8 @@ def training_data(
         return by_labels(options.task[0], demonstrations, options.labels, joints=not options.no_joints)
     refuse_others(options.task[0], demonstrations)
     has_pictures = any(d.observation.images for d in demonstrations)
+    if not (has_pictures and _keeps_estimator(options)):
+        _refuse_no_scene(options.task[0], demonstrations)
     more = [*_without_pictures(options, progress)] if options.episodes or options.demonstrations else []
     if not has_pictures:
         both, joints = [*demonstrations, *more], not (options.no_joints or of_people(options.dataset))
@@ -218,6 +221,30 @@ def training_data(
     keep(options.output, estimator.save)
     data = by_estimates(options.task[0], demonstrations, estimator, more=more, init=init, seed=options.seed)
     return replace(data, notes={**data.notes, **notes})
+
+
+def _keeps_estimator(options: "Train") -> bool:
+    """Whether a trained encoder says what the scene is, so that no dataset has to."""
+    from policies.files import ESTIMATOR
+    from policies.shipped import find_checkpoint
+
+    folder = None if options.init is None else find_checkpoint(options.init)
+    return options.estimator_steps is None and folder is not None and (folder / ESTIMATOR).is_file()
+
+
+def _refuse_no_scene(task: str, demonstrations: "Sequence[Demonstration]") -> None:
+    """InvalidValueError: the numbers of the scene that a policy of the task sees are not there."""
+    from robot_runtime.dataset.recording import SCENE
+    from sim.tasks import make_task
+
+    wanted = make_task(task).schema.environment_state_dim
+    found = sorted({len(d.observation.environment_state) for d in demonstrations} - {wanted})
+    if found:
+        raise InvalidValueError(
+            f"expected {wanted} numbers of the scene ({SCENE}) with every frame, as policies of {task} see "
+            f"it, got {' and '.join(map(str, found))}: record it with them; or start from a vision policy "
+            "with --init, whose encoder estimates them from pictures"
+        )
 
 
 def _estimator(

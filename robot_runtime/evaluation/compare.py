@@ -6,7 +6,7 @@ groups have the same ones.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from robot_runtime.core.orders import EpisodeMark, Outcome
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import ArmState, RobotState
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.evaluation.statistics import difference_interval, wilson_interval
 from robot_runtime.log.reader import RunLog
 from robot_runtime.robot.telemetry import RunRecord
@@ -49,6 +50,8 @@ class Trial:
     outcome: Outcome
     figures: Mapping[str, float]
     """By the names of `FIGURES`; what cannot be said is left out."""
+    task: str = ""
+    """Of its run."""
 
 
 def trials_of(log: RunLog) -> list[Trial]:
@@ -70,7 +73,7 @@ def trials_of(log: RunLog) -> list[Trial]:
             if mark.start_ns <= t_ns < mark.end_ns:
                 of.append(entry)
     return [
-        _trial(log.info.seed, mark, of, log.info.control_period_ns)
+        replace(_trial(log.info.seed, mark, of, log.info.control_period_ns), task=log.info.task)
         for mark, of in zip(marks, steps, strict=True)
         if any(isinstance(entry, Ticked) for entry in of)
     ]
@@ -147,12 +150,21 @@ class Comparison:
 
 
 def compare(a: Sequence[Trial], b: Sequence[Trial]) -> Comparison:
-    """b against a. Trials of which nobody has said how they ended count for everything but success."""
+    """b against a. Trials of which nobody has said how they ended count for everything but success.
+
+    InvalidValueError: the groups are of different tasks.
+    """
+    tasks = [sorted({trial.task for trial in group}) for group in (a, b)]
+    if tasks[0] != tasks[1]:
+        said = (", ".join(map(repr, each)) for each in tasks)
+        raise InvalidValueError(
+            "expected two groups of the same tasks, got {} in a and {} in b".format(*said)
+        )
     judged = [_judged(group) for group in (a, b)]
-    seeds = [[trial.seed for trial in group] for group in (a, b)]
+    seeds = [[(trial.task, trial.seed) for trial in group] for group in (a, b)]
     is_paired = len(a) > 1 and sorted(seeds[0]) == sorted(seeds[1]) and len(set(seeds[0])) == len(a)
     if is_paired:
-        a, b = (sorted(group, key=lambda trial: trial.seed) for group in (a, b))
+        a, b = (sorted(group, key=lambda trial: (trial.task, trial.seed)) for group in (a, b))
     rates = [(sum(group) / len(group) if group else None) for group in judged]
     success = None
     if all(len(group) > 1 for group in judged):

@@ -13,7 +13,7 @@ import msgspec
 from robot_runtime.log.config import RunInfo
 from robot_runtime.log.foxglove import LOG_SCHEMA, image_schema
 from robot_runtime.log.people import json_schema
-from robot_runtime.log.records import Channel
+from robot_runtime.log.records import CRC, Channel, crc_of
 
 PROFILE = "robot-runtime"
 """In the header of our files."""
@@ -62,7 +62,7 @@ class LogFile:
         )
         self._channels: dict[str, int] = {}
         self._writer.start(profile=PROFILE)
-        self._writer.add_metadata(INFO, {"json": info.to_json()})
+        self._add_metadata(INFO, {"json": info.to_json()})
         self._buffered.flush()
 
     def add(self, topic: str, log_ns: int, data: bytes, example: Any) -> None:
@@ -71,6 +71,9 @@ class LogFile:
         if channel is None:
             channel = self._channels[topic] = self._register(topic, example)
         self._writer.add_message(channel, log_time=log_ns, data=data, publish_time=log_ns)
+
+    def _add_metadata(self, name: str, values: Mapping[str, str]) -> None:
+        self._writer.add_metadata(name, {**values, CRC: crc_of(name, values)})
 
     def _register(self, topic: str, example: Any) -> int:
         name, encoding, schema, message_encoding = described(topic, example)
@@ -86,7 +89,7 @@ class LogFile:
     def close(self, end: Mapping[str, str]) -> None:
         """Write the index, and what the run came to."""
         try:
-            self._writer.add_metadata(END, dict(end))
+            self._add_metadata(END, end)
             self._writer.finish()
             self._buffered.flush()
         finally:

@@ -159,7 +159,7 @@ class RunLog:
         lost = max(sum(self.layout.lost.values()), sum(each.bytes for each in gaps))
         return (
             f"{self.path} {' and '.join(what)}: {lost} of {self.layout.size} bytes could not be read"
-            + f", which hold {missing:.2f} s" * bool(holes)
+            + f", which hold {missing:.2f} s" * (missing > 0.0)
         )
 
     def refuse_damage(self) -> None:

@@ -15,7 +15,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +30,8 @@ from robot_runtime.errors import InvalidValueError
 MAGIC = b"\x89MCAP0\r\n"
 LOST = "/lost"
 """Topic of the message in place of a part that cannot be read: its bytes, and the times around it [ns]."""
+CRC = "crc32"
+"""Name of a metadata record's checksum among its values; one without it, of an older log, is not checked."""
 FOR_EVER_NS = 2**63 - 1
 """Until when what lies behind a cut is lost."""
 MAX_RECORD = 64 * 2**20
@@ -88,6 +90,8 @@ class Layout:
     """Of the file [bytes]."""
     lost: dict[int, int] = field(default_factory=dict)
     """Offset -> bytes that could not be read; those of damaged chunks once somebody has read so far."""
+    undated: set[int] = field(default_factory=set)
+    """Offsets in `lost` of what the file states of its clock: no time in it is certain."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,12 @@ class _Scan:
                 case records.Header(profile=profile):
                     out.profile = out.profile or profile
                 case records.Metadata(name=name, metadata=metadata):
+                    is_whole = metadata.pop(CRC, None) in (None, crc_of(name, metadata))
                     out.metadata[name] = metadata
+                    if not is_whole:
+                        out.lost[start] = length
+                        if not out.chunks:
+                            out.undated.add(start)
                 case records.Schema() as schema:
                     out.schemas[schema.id] = schema
                 case records.Channel() as channel:
@@ -264,6 +273,8 @@ class ChunkReader:
         noted.update(new)
         if new or next_ns == FOR_EVER_NS:
             since_ns, until_ns = sorted((last_ns, next_ns))
+            if new.keys() & self._layout.undated:
+                until_ns = max(until_ns, FOR_EVER_NS - 1)
             lost = {"since_ns": since_ns, "until_ns": until_ns, "bytes": sum(new.values())}
             yield RawMessage(LOST, since_ns, json.dumps(lost).encode())
 
@@ -293,6 +304,11 @@ class ChunkReader:
                 case _:
                     return False
         return is_whole
+
+
+def crc_of(name: str, metadata: Mapping[str, str]) -> str:
+    """Checksum of a metadata record, which has none in MCAP; without `CRC` itself."""
+    return f"{zlib.crc32(repr((name, sorted(metadata.items()))).encode()):08x}"
 
 
 def _channel(of_file: records.Channel, schemas: dict[int, records.Schema]) -> Channel:

@@ -132,6 +132,57 @@ def test_a_board_of_other_squares_is_another_board_and_no_hand_is_out_of_reach(t
     assert f"{1e3 * BOARD.square_m:.0f} mm wide" in reason.what
 
 
+MIRROR = np.diag([1.0, 1.0, -1.0])
+MISREAD = {
+    "quaternion-order": lambda p, q: (p, q[[1, 2, 3, 0]]),
+    "quaternion-order-back": lambda p, q: (p, q[[3, 0, 1, 2]]),
+    "left-handed": lambda p, q: (MIRROR @ p, q * (1.0, -1.0, -1.0, 1.0)),
+    "millimetres": lambda p, q: (1e3 * p, q),
+    "camera-axes": lambda p, q: (p, np.array([-q[1], q[0], q[3], -q[2]])),  # half a turn about x
+}
+
+
+def rewritten(capture: RawCapture, role: str, misread) -> RawCapture:
+    """With that device's poses written by another convention."""
+    file = capture.path / role / "poses.csv"
+    head, *lines = file.read_text().splitlines()
+    out = [head]
+    for line in lines:
+        t_ns, *numbers, tracking = line.split(",")
+        p, q = misread(*np.split(np.array(numbers, dtype=float), [3]))
+        out.append(",".join([t_ns, *map(repr, [*p.tolist(), *q.tolist()]), tracking]))
+    file.write_text("\n".join(out) + "\n")
+    return RawCapture.open(capture.path)
+
+
+@pytest.mark.parametrize("role", ["chest", "hand"])
+@pytest.mark.parametrize("name", MISREAD)
+def test_poses_of_another_convention_are_named_without_an_imu(tmp_path, role, name):
+    capture = rewritten(recorded(tmp_path), role, MISREAD[name])
+    reasons = check_capture(capture, with_checksums=False).verdict.reasons
+    found = [each.name for each in reasons if each.what.startswith(f"{role}:") and each.is_fatal]
+    assert found == [name]
+
+
+def test_a_hand_whose_world_has_y_up_is_named_by_the_board_alone(tmp_path):
+    half = np.sqrt(0.5)  # a turn by -90 degrees about x
+    capture = rewritten(
+        recorded(tmp_path),
+        "hand",
+        lambda p, q: (
+            np.array([p[0], p[2], -p[1]]),
+            half * np.array([q[0] + q[1], q[1] - q[0], q[2] + q[3], q[3] - q[2]]),
+        ),
+    )
+    assert "y-up" in check_capture(capture, with_checksums=False).verdict.names
+
+
+def test_poses_of_another_recording_are_named_and_no_convention_is_blamed(tmp_path):
+    rng = np.random.default_rng(0)
+    capture = rewritten(recorded(tmp_path), "hand", lambda p, q: (p + rng.normal(0.0, 0.3, 3), q))
+    assert "poses-off-pictures" in check_capture(capture, with_checksums=False).verdict.names
+
+
 def test_videos_without_a_board_are_said(tmp_path):
     assert said_of_board(filmed(tmp_path, None)) == {"board-not-seen"}
 

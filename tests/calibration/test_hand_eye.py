@@ -12,6 +12,7 @@ from calibration.chain import ArmView, arm_view, moved
 from calibration.chain_verdict import lacking
 from calibration.detection import Corners
 from calibration.hand_eye import HandEye, solve_hand_eye
+from calibration.readings import explains
 from calibration.robot_world import RobotWorld, solve_robot_world
 from calibration.store import load, save
 from robot_runtime.core.values.transforms import pose_from_quaternion, quaternion_from_rotation
@@ -81,12 +82,16 @@ def other_order(X: pin.SE3) -> pin.SE3:
     return pose_from_quaternion(X.translation, np.array([x, y, z, w]))
 
 
+MIRROR = np.diag([1.0, 1.0, -1.0])
+
+
 @pytest.mark.parametrize(
     ("misread", "name"),
     [
         (other_order, "quaternion-order"),
         (lambda X: X.inverse(), "inverse-poses"),
         (lambda X: pin.SE3(X.rotation, 1e3 * X.translation), "millimetres"),
+        (lambda X: pin.SE3(MIRROR @ X.rotation @ MIRROR, MIRROR @ X.translation), "left-handed"),
     ],
 )
 def test_poses_that_were_misread_are_named(misread, name):
@@ -104,7 +109,7 @@ def seen_by(camera: Pinhole, seen: list[ArmView]) -> list[ArmView]:
     ]
 
 
-@pytest.mark.parametrize("share", [0.88, 0.95, 1.05, 1.13])
+@pytest.mark.parametrize("share", [540 / 612, 612 / 540, 0.95, 1.05])
 def test_intrinsics_of_another_camera_are_refused(share):
     camera = replace(CAMERA, fx=share * CAMERA.fx, fy=share * CAMERA.fy)
     seen = seen_by(camera, views(0, 12, corner_px=0.2, hand_m=3e-4, hand_rad=5e-4))
@@ -112,6 +117,14 @@ def test_intrinsics_of_another_camera_are_refused(share):
         verdict = solve(seen if solve is solve_hand_eye else beside(seen), camera).verdict
         assert not verdict.ok
         assert "intrinsics-off" in verdict.names
+
+
+def test_a_focal_length_that_shows_half_as_a_board_of_another_size_is_refused():
+    camera = replace(CAMERA, fx=0.97 * CAMERA.fx, fy=0.97 * CAMERA.fy)
+    found = solve_hand_eye(seen_by(camera, views(14, 12, corner_px=0.2, hand_m=3e-4, hand_rad=5e-4)), camera)
+    assert np.linalg.norm(gap(found.X_EC, X_EC)[:3]) > 3 * found.residuals["sigma_mm"] * 1e-3
+    assert not found.verdict.ok
+    assert "intrinsics-off" in found.verdict.names
 
 
 @pytest.mark.parametrize("share", [0.9, 0.97, 1.03, 1.1])
@@ -141,6 +154,12 @@ def test_pictures_that_belong_to_other_poses_do_not_fit():
     poses = [view.X_AE for view in seen]
     shifted = [replace(view, X_AE=X) for view, X in zip(seen, [*poses[1:], poses[0]], strict=True)]
     assert "does-not-fit" in solve_hand_eye(shifted, CAMERA).verdict.names
+
+
+def test_a_reading_of_poses_counts_only_if_it_fits_within_a_few_pixels():
+    assert explains(1.2, 180.0, 640)
+    assert not explains(1414.0, 9000.0, 640)
+    assert not explains(1.2, 2.0, 640)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,22 @@ def test_how_late_pictures_are_stamped_is_found_to_a_millisecond(late_ms):
     assert found.rms_px < 0.3
 
 
+@pytest.mark.parametrize("late_ms", [119.5, 150.0, -150.0, 400.0])
+def test_pictures_far_off_the_poses_are_found_within_the_stated_uncertainty(late_ms):
+    path = poses()
+    found = image_clock(BOARD, CAMERA, seen(path, late_ms=late_ms), path)
+    assert abs(found.late_ns / 1e6 + late_ms) < 3.0 * found.sigma_ns / 1e6
+    assert f"{found.late_ns / 1e6:+.0f} ms apart" in str(found.reason)
+
+
+def test_pictures_farther_off_than_is_searched_get_no_figure_and_no_uncertainty():
+    path = poses()
+    found = image_clock(BOARD, CAMERA, seen(path, late_ms=600.0), path)
+    assert found.is_beyond
+    assert "no shift of up to 500 ms explains them" in str(found.reason)
+    assert "sigma" not in str(found.reason)
+
+
 def test_a_camera_that_stands_still_says_nothing_of_time():
     path = poses(size=0.0)
     with pytest.raises(InvalidValueError, match="standing still"):

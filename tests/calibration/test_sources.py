@@ -511,7 +511,12 @@ def test_a_zip_that_unpacks_to_more_than_any_export_is_refused_before_it_is_unpa
 
 
 ODD = {
-    "times of another century": ("trajectory", b"1e30 0 0 0 0 0 0 1\n", "line 1: expected a time"),
+    "times of another century": ("trajectory", b"1e30 0 0 0 0 0 0 1\n", "line 1: expected a time in seconds"),
+    "ns in place of seconds": (
+        "trajectory",
+        b"1700000000000000000 0 0 0 0 0 0 1\n",
+        "expected a time in seconds, got '1700000000000000000', .* are the times in nanoseconds",
+    ),
     "times beyond decimals": ("trajectory", b"1e9999999 0 0 0 0 0 0 1\n", "line 1: expected a time"),
     "a trajectory of bytes": ("trajectory", b"\xff\xfe", "text in UTF-8"),
     "stamps of bytes": ("stamps", b"\xff\xfe", "text in UTF-8"),

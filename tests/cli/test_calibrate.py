@@ -14,7 +14,7 @@ from calibration.hand_eye import HandEye
 from calibration.store import load, save
 from robot_runtime.cli import main
 from robot_runtime.cli.calibrate.live_shots import LiveShots, read_places
-from robot_runtime.cli.calibrate.result import figure_words
+from robot_runtime.cli.calibrate.result import figure_words, sigma_words
 from robot_runtime.cli.calibrate.shots import COLUMNS, Shot, ShotsFolder, read_poses, shots_of_folder
 from robot_runtime.cli.robot_file import OpenRobot
 from robot_runtime.core.robot import ArmState
@@ -269,3 +269,8 @@ def test_a_paper_that_no_board_is_drawn_for_is_told_the_others(tmp_path, capsys)
     assert main(["calibrate", "board", "--paper", "A5", "--output", str(tmp_path / "board")]) == 1
     assert "--paper takes" in (said := capsys.readouterr().err)
     assert "a4, a3, letter, tabloid; got A5" in said
+
+
+def test_a_place_that_the_views_do_not_determine_gets_no_figure():
+    assert sigma_words(np.diag([1e-6] * 6)).startswith("1.73 mm")
+    assert sigma_words(1e6 * np.eye(6)) == "an unknown amount: the views do not determine it"

@@ -53,6 +53,28 @@ def test_pictures_from_all_sides_give_a_camera_that_is_kept(tmp_path, capsys):
     assert load(folder / "camera.json", Intrinsics).camera.fx == pytest.approx(300.0, rel=0.003)
 
 
+def test_pictures_of_two_cameras_are_called_so(tmp_path, capsys):
+    folder = kept(tmp_path / "first", PINHOLE, (0.3, 0.5))
+    other = kept(
+        tmp_path / "second", Pinhole(size=PINHOLE.size, fx=360.0, fy=360.0, cx=158.0, cy=121.0), (0.35, 0.6)
+    )
+    for path in other.glob("*.png"):
+        path.rename(folder / f"second_{path.name}")
+    assert calibrate(folder) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"mixed-cameras|of two cameras", said)
+    assert "rolling" not in said
+    assert "stretched" not in said
+
+
+def test_mirrored_pictures_are_called_so(tmp_path, capsys):
+    folder = kept(tmp_path / "selfie", PINHOLE, (0.3, 0.5))
+    for path in folder.glob("*.png"):
+        cv2.imwrite(str(path), cv2.imread(str(path))[:, ::-1])
+    assert calibrate(folder) == 1
+    assert "The pictures are mirrored" in capsys.readouterr().err
+
+
 def test_pictures_from_the_front_are_refused_with_their_true_tilt(tmp_path, capsys):
     folder = kept(tmp_path / "front", PINHOLE, (0.3, 0.5), is_frontal=True)
     assert calibrate(folder) == 1

@@ -61,6 +61,19 @@ def test_nothing_of_the_simulation_is_left_beside_or_in_it(sample):
     assert not list(sample.rglob("truth*"))
 
 
+def test_a_capture_of_another_task_is_refused_before_it_is_labelled(sample, tmp_path, capsys):
+    capture = tmp_path / "capture"
+    shutil.copytree(sample, capture)
+    about = json.loads((capture / "capture.json").read_text())
+    (capture / "capture.json").write_text(json.dumps(about | {"task": "water the plants"}))
+    assert (
+        main(["capture", "label", str(capture), "--output", str(tmp_path / "data"), "--task", "fetch"]) == 1
+    )
+    said = capsys.readouterr().err
+    assert "demonstrates 'water the plants', --task fetch is" in said
+    assert not (tmp_path / "data").exists()
+
+
 def test_what_odometry_drifts_is_an_option_of_labels(tmp_path):
     as_always = CaptureLabel(captures=(tmp_path,))._config(None)
     assert (as_always.chest_drift, as_always.hand_drift) == (

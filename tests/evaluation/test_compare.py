@@ -1,6 +1,7 @@
 """Two groups of logged runs: the figures of a log are those of the run, and an interval says what is sure."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from robot_runtime.cli import main
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.orders import Outcome
 from robot_runtime.core.values.state import ArmState, RobotState
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.evaluation.compare import Trial, compare, oscillation, trials_of
 from robot_runtime.evaluation.loop import play, play_together
 from robot_runtime.evaluation.traces import constant
@@ -68,6 +70,14 @@ def test_the_same_seeds_are_compared_one_by_one_and_so_a_small_difference_is_sur
     low, high = next(row for row in others.rows if row.name == "duration_s").difference_95
     assert low < -0.5 < high
     assert high - low > 1.0
+
+
+def test_trials_of_different_tasks_are_not_compared():
+    a, b = replace(trial(0), task="fetch"), replace(trial(0), task="wipe")
+    with pytest.raises(InvalidValueError, match="same tasks, got 'fetch' in a and 'wipe' in b"):
+        compare([a], [b])
+    both = [replace(each, task=task) for task in ("fetch", "wipe") for each in (trial(0), trial(1))]
+    assert compare(both, both[::-1]).is_paired
 
 
 def test_trials_that_nobody_has_judged_do_not_count_as_failures():

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robot_runtime.cli import user_code
+from robot_runtime.cli.capture.import_ import CaptureImport
 from robot_runtime.cli.compare import trials_at
 from robot_runtime.cli.log import LogExport, LogInfo, LogRecover
 from robot_runtime.cli.read_log import log_of
@@ -67,6 +68,22 @@ def test_a_turned_bit_costs_its_own_chunk_alone(whole, tmp_path, share):
     assert log.is_finished
 
 
+@pytest.mark.parametrize(
+    ("there", "other"), [(b'"is_virtual":', b"x"), (b'"seed":', b"x"), (b"success", b"x"), (b"False", b"T")]
+)
+def test_a_changed_byte_in_what_a_log_states_of_its_run_is_damage(whole, tmp_path, there, other):
+    path = damaged(whole, tmp_path, whole.read_bytes().index(there) + 1, other)
+    log = RunLog.open(path)
+    assert num_ticks(log) == num_ticks(RunLog.open(whole))
+    assert "bytes could not be read" in log.damage
+    assert [mark.outcome for mark in log.episodes()] == [Outcome.UNKNOWN]
+    recovered(log, tmp_path / "again.mcap")
+    again = RunLog.open(tmp_path / "again.mcap")
+    assert [mark.outcome for mark in again.episodes()] == [Outcome.UNKNOWN]
+    with pytest.raises(RobotRuntimeError, match="bytes could not be read"):
+        LogInfo(file=tmp_path / "again.mcap").main()
+
+
 @pytest.mark.parametrize("length", [0, 1, 5000, 2**32, 2**64 - 1])
 def test_reading_goes_on_with_the_next_whole_chunk_behind_a_wrong_length(whole, tmp_path, length):
     chunks = scan(whole).chunks
@@ -113,14 +130,27 @@ def test_a_command_does_what_it_can_with_an_incomplete_log_and_fails(incomplete,
     with pytest.raises(RobotRuntimeError, match="bytes could not be read"):
         LogInfo(file=incomplete).main()
     assert "incomplete" in capsys.readouterr().out
-    with pytest.raises(RobotRuntimeError, match=r"\d+ control steps .* to the last bit, and no more: "):
+    with pytest.raises(
+        RobotRuntimeError, match=r"only the first \d+ control steps .* were replayed"
+    ) as refused:
         Replay(file=incomplete).main()
+    assert "to the last bit" not in str(refused.value)
+    assert "bytes could not be read" in str(refused.value)
     output = tmp_path / "numbers.csv"
     with pytest.raises(RobotRuntimeError, match="bytes could not be read"):
         LogExport(file=incomplete, output=output).main()
     assert len(output.read_text().splitlines()) > 50
     assert LogRecover(file=incomplete, output=tmp_path / "whole.mcap").main() == 0
     assert "bytes could not be read" in capsys.readouterr().out
+
+
+def test_an_import_of_an_incomplete_log_fails_after_the_capture_is_written(incomplete, tmp_path):
+    pose = tmp_path / "pose.json"
+    pose.write_text('{"p": [0, 0, 0], "q_wxyz": [1, 0, 0, 0]}')
+    chest = f"log:{incomplete},view=wrist,part=base,extrinsic={pose}"
+    with pytest.raises(RobotRuntimeError, match="bytes could not be read"):
+        CaptureImport(output=tmp_path / "capture", chest=chest).main()
+    assert (tmp_path / "capture").is_dir()
 
 
 # ---- of a stranger -----------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ AXES, UPS = tuple(_CAMERA_OF), tuple(_WORLD_OF)
 _OFF_UNIT = 0.02
 _STRAIGHT = 1e-3
 """Of an entry of a rotation matrix: no person holds a device to 0.06 degrees in all three axes."""
+_UNITS = {1_000_000_000: "seconds", 1_000_000: "milliseconds", 1000: "microseconds", 1: "nanoseconds"}
 LATEST_NS = 4 * 10**18
 """A time that is further from its clock's zero is none: 126 years, and sums of two stay whole numbers of 64
 bits."""
@@ -101,8 +102,12 @@ def ns_of(text: str, *, unit_ns: int = 1_000_000_000) -> int:
     """
     try:
         time = Decimal(str(text).strip()) * unit_ns
-        if not abs(time) <= LATEST_NS:
-            raise ValueError
-        return int(time.to_integral_value())
+        if abs(time) <= LATEST_NS:
+            return int(time.to_integral_value())
+        years = float(time) / 3.156e16
     except (ArithmeticError, ValueError):
         raise InvalidValueError(f"expected a time, got {text!r:.40}") from None
+    raise InvalidValueError(
+        f"expected a time in {_UNITS[unit_ns]}, got {text!r:.40}, which is {years:.3g} years: are the "
+        "times in nanoseconds or another smaller unit?"
+    )

@@ -34,6 +34,8 @@ class Recording:
     """Files that are kept beside, as they came."""
     lacks: tuple[str, ...] = ()
     """What such a device has and these files have not, and what follows, in sentences."""
+    damage: str = ""
+    """What cannot be read of the files, in a sentence."""
 
     @property
     def start_ns(self) -> int:

@@ -67,7 +67,7 @@ def read_run_log(path: Path, *, view: str, part: str, X_part_camera: pin.SE3) ->
         poses=Trajectory.of(np.array(t_ns, dtype=np.int64), poses),
         frames_ns=frames_ns,
         pictures=pictures,
-        lacks=(log.damage,) if log.damage else (),
+        damage=log.damage,
         widths=Widths(
             t_ns=np.array([t for t, _ in widths], dtype=np.int64), width_m=np.array([w for _, w in widths])
         )

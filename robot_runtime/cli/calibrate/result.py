@@ -23,9 +23,10 @@ def pose_words(X: pin.SE3) -> str:
 def sigma_words(covariance: np.ndarray) -> str:
     """Standard deviations of place and turn."""
     variance = np.diag(covariance)
-    return (
-        f"{1e3 * np.sqrt(variance[:3].sum()):.2f} mm, {np.rad2deg(np.sqrt(variance[3:6].sum())):.3f} degrees"
-    )
+    sigma_m, sigma_deg = np.sqrt(variance[:3].sum()), np.rad2deg(np.sqrt(variance[3:6].sum()))
+    if not (sigma_m < 1.0 and sigma_deg < 90.0):
+        return "an unknown amount: the views do not determine it"
+    return f"{1e3 * sigma_m:.2f} mm, {sigma_deg:.3f} degrees"
 
 
 _UNITS = {

@@ -118,10 +118,11 @@ class CaptureImport:
                 progress=advance(progress, bar),
             )
         show(writer.path, report)
-        if report.usable:
-            return 0
-        plain_console(is_error=True).print(_to_do(writer.path, report), soft_wrap=True, markup=False)
-        return 1
+        if not report.usable:
+            plain_console(is_error=True).print(_to_do(writer.path, report), soft_wrap=True, markup=False)
+        if damage := dict.fromkeys(each.damage for each in recordings.values() if each.damage):
+            raise InvalidValueError("; ".join(damage))
+        return 0 if report.usable else 1
 
     def _more(self) -> dict[str, Any]:
         more: dict[str, Any] = {"clock": "shared"} if self.shared_clock else {}

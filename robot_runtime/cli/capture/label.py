@@ -105,6 +105,7 @@ class CaptureLabel:
             raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
         self._refuse_other_pace()
         target = self._target()
+        self._refuse_other_task()
         labelled, broken = self._labelled(target)
         try:
             written, umi = self._written(labelled, target), self._umi(labelled)
@@ -128,6 +129,23 @@ class CaptureLabel:
 
         if self.output is not None and (info := self.output / "meta" / "info.json").is_file():
             refuse_other_pace(self.output, read_json(info).get("features", {}), self.slower)
+
+    def _refuse_other_task(self) -> None:
+        """InvalidValueError: a capture demonstrates something else than --task, which `train` refuses."""
+        from calibration.capture.raw import RawCapture, parts_of
+
+        if self.task is None:
+            return
+        from sim.tasks import make_task
+
+        wanted = make_task(self.task).instruction
+        for path in (part for folder in self.captures for part in parts_of(folder)):
+            if (shown := RawCapture.open(path).setup.task) != wanted:
+                raise InvalidValueError(
+                    f"{path} demonstrates {shown!r}, --task {self.task} is {wanted!r}: record or import "
+                    f"it with --task {wanted!r} if that is what it shows; for another task give --robot "
+                    "robot.toml in place of --task"
+                )
 
     def _need(self) -> None:
         """ExtraMissingError names all extras that these options need."""
