@@ -248,7 +248,7 @@ def _lerobot(folder: Path) -> Path:
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
 
-    from policies.lerobot.describe import Told, describe
+    from policies.lerobot.describe import Declared, describe
 
     config = make_policy_config(
         "act", dim_model=16, n_heads=2, dim_feedforward=16, n_encoder_layers=1, n_vae_encoder_layers=1,
@@ -266,7 +266,7 @@ def _lerobot(folder: Path) -> Path:
     )
     for part in parts:
         part.save_pretrained(folder)
-    describe(folder, Told(num_joints=2, has_gripper=True, fps=20.0))
+    describe(folder, Declared(num_joints=2, has_gripper=True, fps=20.0))
     return folder
 
 

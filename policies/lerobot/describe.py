@@ -1,7 +1,7 @@
 """`describe`: what a LeRobot checkpoint says of itself, and the few words it lacks, as a `PolicyMetadata`.
 
 What the numbers of its state and of its actions are is in the dataset it was trained on, by name, or has to
-be told. What is told beside a dataset may add to it and may not contradict it.
+be declared. What is declared beside a dataset may add to it and may not contradict it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.files import read_json
+from policies.lerobot.declared import Declared
 from policies.lerobot.files import CONFIG
 from policies.lerobot.load import cameras_of, chunk_rows, lerobot_config, refuse_misfit, size_of
 from policies.lerobot.metadata import (
@@ -20,8 +21,7 @@ from policies.lerobot.metadata import (
     PolicyMetadata,
     policy_name,
 )
-from policies.lerobot.names import HINT, WIDTH, explained, fields_of, is_ours, parts_of, told_names
-from policies.lerobot.told import Told
+from policies.lerobot.names import HINT, WIDTH, declared_names, explained, fields_of, is_ours, parts_of
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
     MAX_DT_NS,
@@ -68,7 +68,7 @@ class Numbers:
             )
 
     @classmethod
-    def of_dataset(cls, folder: Path, told: Told) -> "Numbers":
+    def of_dataset(cls, folder: Path, declared: Declared) -> "Numbers":
         """InvalidValueError: its numbers have names that nobody has explained."""
         refuse_no_dataset(folder)
         path = folder / "meta" / "info.json"
@@ -85,22 +85,22 @@ class Numbers:
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
         timing = timing_of(features)
-        if told.are_numbers:
+        if declared.are_numbers:
             return cls.plain(state, action, scene_names=scene, fps=fps, timing=timing, cameras=cameras)
         return cls.named(
-            state, action, told, path, scene_names=scene, fps=fps, timing=timing, cameras=cameras
+            state, action, declared, path, scene_names=scene, fps=fps, timing=timing, cameras=cameras
         )
 
     @classmethod
     def named(
-        cls, state: Sequence[str], action: Sequence[str], told: Told, path: Path, **more: Any
+        cls, state: Sequence[str], action: Sequence[str], declared: Declared, path: Path, **more: Any
     ) -> "Numbers":
         """By what a file calls them; InvalidValueError: nobody has explained a name."""
         names = dict.fromkeys((*state, *action))
-        told_of = told_names(told.joints, told.grippers)
-        if missing := [name for name in told_of if name not in names]:
+        declared_of = declared_names(declared.joints, declared.grippers)
+        if missing := [name for name in declared_of if name not in names]:
             raise InvalidValueError(f"{path} has no {', '.join(missing)}, but {', '.join(action)}")
-        ours = explained([*names], told_of)
+        ours = explained([*names], declared_of)
         if strange := [name for name in names if name not in ours]:
             raise InvalidValueError(
                 f"{path} calls numbers {', '.join(strange)}. {HINT}; all are {', '.join(names)}"
@@ -124,35 +124,35 @@ class Numbers:
         return cls(state_names=tuple(names), action_fields=(moved,), **more)
 
     @classmethod
-    def of_simulator(cls, told: Told, state_dim: int, action_dim: int) -> "Numbers":
+    def of_simulator(cls, declared: Declared, state_dim: int, action_dim: int) -> "Numbers":
         """Of a simulator that shows its state in one vector, in its own order."""
-        names = told.action_names or tuple(f"action_{i + 1}" for i in range(action_dim))
+        names = declared.action_names or tuple(f"action_{i + 1}" for i in range(action_dim))
         if len(names) != action_dim:
             raise CheckpointError(f"its actions have {action_dim} numbers, --action-names {len(names)}")
-        assert told.fps is not None, "it was looked at before"
+        assert declared.fps is not None, "checked by `Declared`"
         state = tuple(f"{SCENE_NUMBER}{i}" for i in range(state_dim))
-        return cls(state_names=state, action_fields=(PlainNumbers(names=names),), fps=told.fps)
+        return cls(state_names=state, action_fields=(PlainNumbers(names=names),), fps=declared.fps)
 
     @classmethod
-    def of_joints(cls, told: Told, state_dim: int) -> "Numbers":
+    def of_joints(cls, declared: Declared, state_dim: int) -> "Numbers":
         """Joints, then the gripper, in the state and in actions; velocities after that if there is room."""
-        assert told.num_joints is not None, "it was looked at before"
-        assert told.fps is not None, "it was looked at before"
-        joints, fps = JointPosition(told.num_joints), told.fps
-        fields = (joints, *((GripperWidth(),) if told.has_gripper else ()))
+        assert declared.num_joints is not None, "checked by `Declared`"
+        assert declared.fps is not None, "checked by `Declared`"
+        joints, fps = JointPosition(declared.num_joints), declared.fps
+        fields = (joints, *((GripperWidth(),) if declared.has_gripper else ()))
         names = tuple(name for f in fields for name in f.column_names)
         with_speeds = (*names, *(name + VELOCITY for name in joints.column_names))
         for state_names in (names, with_speeds):
             if len(state_names) == state_dim:
                 return cls(state_names=state_names, action_fields=fields, fps=fps)
-        robot = f"{told.num_joints} joints and {'a' if told.has_gripper else 'no'} gripper"
+        robot = f"{declared.num_joints} joints and {'a' if declared.has_gripper else 'no'} gripper"
         raise CheckpointError(
             f"its state has {state_dim} numbers; {robot} make {len(names)}, or {len(with_speeds)} with "
             "velocities. If it is made of other parts, name the dataset it was trained on"
         )
 
 
-def describe(folder: Path, told: Told) -> PolicyMetadata:
+def describe(folder: Path, declared: Declared) -> PolicyMetadata:
     """Write the metadata of a checkpoint.
 
     CheckpointError: the folder holds no policy of LeRobot's that is run here, or one of other sizes.
@@ -160,12 +160,12 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
     """
     if not folder.is_dir():
         raise CheckpointError(f"there is no folder {folder}")
-    numbers, known = None, told.known_dataset(folder)
+    numbers, known = None, declared.known_dataset(folder)
     if known is not None:
-        numbers = Numbers.of_dataset(known, told)
-        _refuse_contradictions(numbers, told, known)
+        numbers = Numbers.of_dataset(known, declared)
+        _refuse_contradictions(numbers, declared, known)
     config = lerobot_config(folder)
-    numbers = numbers or _by_place(config, told)
+    numbers = numbers or _by_place(config, declared)
     dim = sum(field.dim for field in numbers.action_fields)
     for what, columns, expected in (
         ("state has", size_of(config.robot_state_feature), len(numbers.state_names)),
@@ -173,7 +173,7 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
     ):
         if columns != expected:
             raise CheckpointError(f"its {what} {columns} numbers; this robot's make {expected}")
-    gripper_state, gripper_action = _grippers(numbers, told)
+    gripper_state, gripper_action = _grippers(numbers, declared)
     metadata = PolicyMetadata(
         info=PolicyInfo(
             name=policy_name(folder),
@@ -181,51 +181,51 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
                 fields=numbers.action_fields,
                 horizon=chunk_rows(config),
                 dt_ns=round(NS_PER_S / numbers.fps),
-                timing=told.timing or numbers.timing or RowTiming.SENT,
+                timing=declared.timing or numbers.timing or RowTiming.SENT,
             ),
             schema=_schema(config, numbers, folder),
-            tasks=told.tasks,
+            tasks=declared.tasks,
             n_obs_steps=config.n_obs_steps,
         ),
         state_names=numbers.state_names,
         adds_origin=False,
-        joint_unit_rad=_joint_unit(numbers, told),
+        joint_unit_rad=_joint_unit(numbers, declared),
         gripper_state=gripper_state,
         gripper_action=gripper_action,
     )
     refuse_misfit(metadata, config, folder)
-    _refuse_other_names(config, metadata, told)
+    _refuse_other_names(config, metadata, declared)
     metadata.save(folder)
     return metadata
 
 
-def _by_place(config: Any, told: Told) -> Numbers:
-    """Where nobody knows names: a simulator's numbers, or joints."""
+def _by_place(config: Any, declared: Declared) -> Numbers:
+    """Without names: a simulator's numbers, or joints."""
     state_dim = size_of(config.robot_state_feature)
-    if told.are_numbers:
-        return Numbers.of_simulator(told, state_dim, size_of(config.action_feature))
-    return Numbers.of_joints(told, state_dim)
+    if declared.are_numbers:
+        return Numbers.of_simulator(declared, state_dim, size_of(config.action_feature))
+    return Numbers.of_joints(declared, state_dim)
 
 
-def _refuse_contradictions(numbers: Numbers, told: Told, dataset: Path) -> None:
+def _refuse_contradictions(numbers: Numbers, declared: Declared, dataset: Path) -> None:
     """InvalidValueError: the dataset says otherwise."""
     joints = sum(field.dim for field in numbers.action_fields if isinstance(field, JointPosition))
     has_gripper = any(isinstance(field, GripperWidth) for field in numbers.action_fields)
     for what, said, found in (
-        ("joints", told.num_joints, joints),
-        ("fps", told.fps, numbers.fps),
-        ("gripper", told.has_gripper or None, has_gripper),
+        ("joints", declared.num_joints, joints),
+        ("fps", declared.fps, numbers.fps),
+        ("gripper", declared.has_gripper or None, has_gripper),
     ):
         if said is not None and said != found:
             raise InvalidValueError(f"--{what} {said} was said; the dataset {dataset} has {found}")
 
 
-def _refuse_other_names(config: Any, metadata: PolicyMetadata, told: Told) -> None:
+def _refuse_other_names(config: Any, metadata: PolicyMetadata, declared: Declared) -> None:
     """The checkpoint may know the names of its actions (pi's relative ones do)."""
     noted = getattr(config, "action_feature_names", None)
     if noted is None:
         return
-    ours = explained(noted, told_names(told.joints, told.grippers))
+    ours = explained(noted, declared_names(declared.joints, declared.grippers))
     names = tuple(ours.get(name, name) for name in noted)
     said = tuple(name for f in metadata.info.action_spec.fields for name in command_columns(f))
     if names != said:
@@ -235,11 +235,11 @@ def _refuse_other_names(config: Any, metadata: PolicyMetadata, told: Told) -> No
         )
 
 
-def _joint_unit(numbers: Numbers, told: Told) -> float:
-    if told.joint_unit_rad is not None:
-        return told.joint_unit_rad
-    if told.convention is not None:
-        return convention_named(told.convention).rad
+def _joint_unit(numbers: Numbers, declared: Declared) -> float:
+    if declared.joint_unit_rad is not None:
+        return declared.joint_unit_rad
+    if declared.convention is not None:
+        return convention_named(declared.convention).rad
     if joints := [name for name, ours in numbers.theirs.items() if not ours.endswith(f".{WIDTH}")]:
         raise InvalidValueError(
             f"nobody says in which unit {joints[0]} is: say --joint-unit rad or degrees. Per cent "
@@ -248,20 +248,20 @@ def _joint_unit(numbers: Numbers, told: Told) -> float:
     return 1.0
 
 
-def _grippers(numbers: Numbers, told: Told) -> tuple[Linear, Linear]:
+def _grippers(numbers: Numbers, declared: Declared) -> tuple[Linear, Linear]:
     """Of the state and of actions."""
     if not any(isinstance(field, GripperWidth) for field in numbers.action_fields):
         return AS_IT_IS, AS_IT_IS
     theirs = [name for name, ours in numbers.theirs.items() if ours.endswith(f".{WIDTH}")]
-    name = told.convention or convention_of(theirs)
-    if name is None and told.stroke_m is None:
+    name = declared.convention or convention_of(theirs)
+    if name is None and declared.stroke_m is None:
         if theirs:
             raise InvalidValueError(f"nobody says what {theirs[0]} is: say --convention")
         return AS_IT_IS, AS_IT_IS
     found = convention_named(name or "rlds")
-    if told.stroke_m is None and found.gripper_action.open_m is None:
+    if declared.stroke_m is None and found.gripper_action.open_m is None:
         raise InvalidValueError(f"in the convention {name} a gripper has a share: say --gripper-stroke-m")
-    stroke_m = told.stroke_m or 1e-3  # unused where the number is a distance
+    stroke_m = declared.stroke_m or 1e-3  # unused where the number is a distance
     return found.gripper_state.to_width(stroke_m), found.gripper_action.to_width(stroke_m)
 
 

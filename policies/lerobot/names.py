@@ -36,7 +36,7 @@ HINT = (
 )
 
 
-def told_names(joints: Sequence[str], grippers: Sequence[str]) -> dict[str, str]:
+def declared_names(joints: Sequence[str], grippers: Sequence[str]) -> dict[str, str]:
     """Our names for those that a person says are joints, in the robot's order, and grippers."""
     out: dict[str, str] = {}
     for name in joints:

@@ -54,13 +54,13 @@ class Describe:
 
     def main(self) -> int:
         """Write the file and say what was found; returns the exit code."""
-        from policies.lerobot.told import Told
+        from policies.lerobot.declared import Declared
         from policies.load import local_folder
 
         check_option("POLICY", InputFolder, folder := local_folder(self.policy))
         need("lerobot", "torch")
         units = {None: None, "rad": 1.0, "degrees": RAD_PER_DEGREE}
-        told = Told(
+        declared = Declared(
             dataset=self.dataset,
             num_joints=self.joints,
             has_gripper=self.gripper,
@@ -75,10 +75,10 @@ class Describe:
             are_numbers=self.numbers,
             action_names=self.action_names,
         )
-        told.known_dataset(folder)
+        declared.known_dataset(folder)
         from policies.lerobot.describe import describe  # takes seconds
 
-        metadata = describe(folder, told)
+        metadata = describe(folder, declared)
         cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in metadata.info.schema.cameras.items())
         spec = metadata.info.action_spec
         rows = "the command sent then" if spec.timing is RowTiming.SENT else "the place to be then"

@@ -140,9 +140,9 @@ def folder(request, tmp_path_factory) -> Path:
 
 def described(folder: Path, **changes):
     """Two joints and a gripper at 20 Hz, or otherwise."""
-    from policies.lerobot.describe import Told, describe
+    from policies.lerobot.describe import Declared, describe
 
-    return describe(folder, Told(**({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes)))
+    return describe(folder, Declared(**({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes)))
 
 
 def observation(policy, seed: int) -> Observation:

@@ -1,4 +1,4 @@
-"""What a person says of a LeRobot checkpoint: `Told`, checked before torch or LeRobot are loaded."""
+"""What a person says of a LeRobot checkpoint: `Declared`, checked before torch or LeRobot are loaded."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from robot_runtime.errors import CheckpointError, InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Declared:
     """What a person says of a checkpoint."""
 
     dataset: Path | None = None
