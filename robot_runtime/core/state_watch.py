@@ -123,21 +123,21 @@ class StateWatch:
         An arm that was guided by hand, or lost power, is farther away. A gripper on an object always holds:
         its width is not what it was commanded.
         """
-        return [name for name, told in command.parts.items() if self._is_held(name, told, state)]
+        return [name for name, part in command.parts.items() if self._is_held(name, part, state)]
 
-    def _is_held(self, name: str, told: PartCommand, state: RobotState) -> bool:
-        match told:
+    def _is_held(self, name: str, command: PartCommand, state: RobotState) -> bool:
+        match command:
             case JointCommand() | PoseCommand():
                 error, turn = (
-                    _arm_error(told, state.parts.get(name)),
-                    _turn_error(told, state.parts.get(name)),
+                    _arm_error(command, state.parts.get(name)),
+                    _turn_error(command, state.parts.get(name)),
                 )
                 return error is not None and max(error, turn) <= _HELD
             case BasePoseCommand(x_WB=x):
                 x_WB = state.base(name).x_WB
                 return x_WB is not None and self._is_near_place(x_WB, x)
             case NumbersCommand():
-                return self._is_near(name, told, state)
+                return self._is_near(name, command, state)
         return True
 
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
@@ -285,11 +285,11 @@ def _arm_error(told: JointCommand | PoseCommand, measured: PartState | None) -> 
     return float(np.linalg.norm(told.p_BE - measured.X_BE.translation))
 
 
-def _turn_error(told: JointCommand | PoseCommand, measured: PartState | None) -> float:
+def _turn_error(command: JointCommand | PoseCommand, measured: PartState | None) -> float:
     """How far an end effector is turned from its setpoint [rad]; 0 where that is not measured."""
-    if isinstance(told, JointCommand) or not isinstance(measured, ArmState) or measured.X_BE is None:
+    if isinstance(command, JointCommand) or not isinstance(measured, ArmState) or measured.X_BE is None:
         return 0.0
-    return float(np.linalg.norm(pin.log3(told.X_BE.rotation @ measured.X_BE.rotation.T)))
+    return float(np.linalg.norm(pin.log3(command.X_BE.rotation @ measured.X_BE.rotation.T)))
 
 
 def not_finite(state: RobotState) -> str:

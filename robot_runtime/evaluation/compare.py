@@ -150,7 +150,7 @@ class Comparison:
 
 
 def compare(a: Sequence[Trial], b: Sequence[Trial]) -> Comparison:
-    """b against a. Trials of which nobody has said how they ended count for everything but success.
+    """b against a. Trials without an outcome count for everything but success.
 
     InvalidValueError: the groups are of different tasks.
     """

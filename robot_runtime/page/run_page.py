@@ -29,7 +29,7 @@ WAITS_S = 20.0
 
 
 class RunPage(AbstractContextManager["RunPage"]):
-    """A context manager around the run: entered, the page is up, or it was said that it is not."""
+    """A context manager around the run: once entered, the page is up, or a message says that it is not."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RunPage(AbstractContextManager["RunPage"]):
         return self.process.url
 
     def _await_page(self) -> None:
-        """Nothing moves before a person can look and stop it, or knows that she cannot."""
+        """Nothing moves before an operator can look and stop, or knows that the page is missing."""
         if self.process.is_up(WAITS_S):
             return
         if self.process.why_ended(within_s=1.0) is None:

@@ -33,7 +33,7 @@ _TOGETHER_S = 0.3
 _QUICK_S = 0.005
 """A read that always takes longer waits for its device [s]."""
 _STAYS: dict[type, float] = {JointCommand: 0.1, GripperCommand: 0.02}
-"""How far a part may go that is told to stay [rad], [m]."""
+"""How far a part may go that is commanded to stay [rad], [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -167,7 +167,7 @@ def _quickest(read: Callable[[], Any], times: int = 5) -> tuple[float, Any]:
 
 
 def _stays(driver: Any, here: PartCommand) -> Iterator[str]:
-    """What is told the place where it is measured stays there: read() and write() mean the same."""
+    """A part that is commanded to its measured place stays there: read() and write() mean the same."""
     if isinstance(here, BaseTwistCommand):
         return
     deadline_s = time.monotonic() + _TOGETHER_S
@@ -178,7 +178,7 @@ def _stays(driver: Any, here: PartCommand) -> Iterator[str]:
         if (worst := int(off.argmax())) is not None and off[worst] > _STAYS[type(here)]:
             what = f"joint {worst + 1}" if isinstance(here, JointCommand) else "it"
             yield (
-                f"told to stay where it is measured, {what} went {off[worst]:.2g} away: read() and write() "
+                f"commanded to stay where it is measured, {what} went {off[worst]:.2g} away: read() and write() "
                 "need the same joints in the same order, with the same units and signs"
             )
             return

@@ -152,7 +152,7 @@ class Session(RunConfig):
         return tick
 
     def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
-        """Bring the robot to rest; the iteration goes on until it stands. cause: one of `safety.ENDS`."""
+        """Bring the robot to rest; the iteration goes on until it is at rest. cause: one of `safety.ENDS`."""
         self.runner.stop(cause)
 
     @property

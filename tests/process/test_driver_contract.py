@@ -223,9 +223,9 @@ class MillimetreGripper(IdealGripper):
 @pytest.mark.parametrize(
     ("driver", "sentence"),
     [
-        (ReversedArm(), "told to stay where it is measured, joint 2 went"),
+        (ReversedArm(), "commanded to stay where it is measured, joint 2 went"),
         (WaitingArm(), "read() took 30 ms or more; it gives the newest state and waits for none"),
-        (MillimetreGripper(width=0.04), "told to stay where it is measured, it went 40 away"),
+        (MillimetreGripper(width=0.04), "commanded to stay where it is measured, it went 40 away"),
     ],
     ids=["joints in reverse order", "a read of 30 ms", "a gripper in millimetres"],
 )

@@ -1,4 +1,4 @@
-"""What a robot may be told: `Limits`, for every part that is commanded. `limiter` keeps them.
+"""What a robot may be commanded: `Limits`, for every part that is commanded. `limiter` keeps them.
 
 Limits in degrees or millimetres are refused where they are made: a number beyond what any such machine has
 (`USUAL_JOINT`, `_FINGERS` and so on) needs `unusual=True` beside it.
