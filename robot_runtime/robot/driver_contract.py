@@ -178,8 +178,8 @@ def _stays(driver: Any, here: PartCommand) -> Iterator[str]:
         if (worst := int(off.argmax())) is not None and off[worst] > _STAYS[type(here)]:
             what = f"joint {worst + 1}" if isinstance(here, JointCommand) else "it"
             yield (
-                f"commanded to stay where it is measured, {what} went {off[worst]:.2g} away: read() and write() "
-                "need the same joints in the same order, with the same units and signs"
+                f"commanded to stay where it is measured, {what} went {off[worst]:.2g} away: read() and "
+                "write() need the same joints in the same order, with the same units and signs"
             )
             return
         time.sleep(0.01)
