@@ -280,6 +280,7 @@ ROWS = (
             Figure(name="Franka killed to noticed", unit="ms", most=100.0),
         ),
         inject=lost_drivers,
+        times=56,
         missing=no_franka,
     ),
     Fault(
@@ -293,7 +294,6 @@ ROWS = (
             Figure(name="lines of the last second"),
         ),
         inject=reflexes,
-        times=20,
         missing=no_franka,
     ),
     Fault(

@@ -234,6 +234,5 @@ ROWS = (
             Figure(name="first killed to driving", unit="ms", most=2000.0),
         ),
         inject=two_controllers,
-        times=20,
     ),
 )

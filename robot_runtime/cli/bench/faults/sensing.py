@@ -275,6 +275,5 @@ ROWS = (
             Figure(name="answers from before a jump run", most=0.0),
         ),
         inject=wrong_odometry,
-        times=40,
     ),
 )
