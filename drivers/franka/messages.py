@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from robot_runtime.core.plan.limits import JointLimits, MotionLimits, SpeedCurve
 
-PlainLimits = dict[str, dict[str, list[float]] | list[float]]
+PlainLimits = dict[str, dict[str, list[float]] | list[float] | bool]
 
 HOST_PORT = 1337
 """Where FCI answers (TCP)."""
@@ -98,6 +98,8 @@ def limits_to_plain(limits: JointLimits) -> PlainLimits:
     for name, value in vars(limits).items():
         if isinstance(value, np.ndarray):
             out[name] = value.tolist()
+        elif isinstance(value, bool):
+            out[name] = value
         elif value is not None:
             out[name] = {key: array.tolist() for key, array in asdict(value).items()}
     return out
@@ -111,5 +113,5 @@ def limits_from_plain(plain: PlainLimits) -> JointLimits:
         if isinstance(value, dict):
             given[name] = kinds[name](**{key: np.array(each) for key, each in value.items()})
         else:
-            given[name] = np.array(value)
+            given[name] = value if isinstance(value, bool) else np.array(value)
     return JointLimits(**given)

@@ -152,4 +152,20 @@ def _forget_all() -> None:
 
 @cache
 def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_forget_all)
+    """A signal for a child that has just been forked waits until the child has forgotten the session.
+
+    The child would write it to the pipe that it shares with this process, which would then end.
+    """
+    masks = threading.local()
+
+    def block() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def restore() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def restore_in_child() -> None:
+        _forget_all()
+        restore()
+
+    os.register_at_fork(before=block, after_in_parent=restore, after_in_child=restore_in_child)
