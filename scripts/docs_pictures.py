@@ -55,20 +55,12 @@ def beside(folder: Path, *arguments: str, ready: str) -> Iterator[None]:
         process.wait()
 
 
-def live_page(folder: Path, to: Path) -> None:
-    with (
-        beside(folder, *SERVER, ready="ready"),
-        beside(folder, *RUN, "120", "--no-log", "--page", PAGE, ready="page: "),
-    ):
-        picture_of(f"http://{PAGE}/", to, wait_s=25.0)
-
-
-def recorded_page(folder: Path, to: Path) -> None:
+def recorded_page(size: tuple[int, int], folder: Path, to: Path) -> None:
     with beside(folder, *SERVER, ready="ready"):
         command(folder, *RUN, "12", "--log", "log")
     (log,) = (folder / "log").glob("*.mcap")
     with beside(folder, "page", str(log), "--address", PAGE, ready="page: "):
-        picture_of(f"http://{PAGE}/", to, size=(420, 900), at_s=6.0, wait_s=25.0)
+        picture_of(f"http://{PAGE}/", to, size=size, at_s=6.0, wait_s=25.0)
 
 
 def status_page(folder: Path, to: Path) -> None:
@@ -76,7 +68,7 @@ def status_page(folder: Path, to: Path) -> None:
         beside(folder, *SERVER, "--page", STATUS, ready="ready"),
         beside(folder, *RUN, "120", "--no-log", ready="connected"),
     ):
-        picture_of(f"http://{STATUS}/", to, size=(1400, 800), wait_s=40.0)
+        picture_of(f"http://{STATUS}/", to, size=(1400, 500), wait_s=4.0)
 
 
 def demo(show: str, file: str, folder: Path, to: Path) -> None:
@@ -107,8 +99,8 @@ class Picture:
 
 
 PICTURES = (
-    Picture(STATIC / "page.png", "run --task fetch --page, in chromium", live_page),
-    Picture(STATIC / "page_phone.png", "page RUN.mcap, 420 x 900, in chromium", recorded_page),
+    Picture(STATIC / "page.png", "page RUN.mcap, in chromium", partial(recorded_page, (1400, 900))),
+    Picture(STATIC / "page_phone.png", "the same, 420 x 900", partial(recorded_page, (420, 900))),
     Picture(STATIC / "page_server.png", "serve --page with one robot, in chromium", status_page),
     Picture(STATIC / "takeover.png", "demo takeover", partial(demo, "takeover", "takeover.png")),
     Picture(

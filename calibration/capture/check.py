@@ -297,7 +297,8 @@ def _device(device: Device) -> list[Reason]:
         out.append(
             Reason(
                 name="camera-not-calibrated",
-                what=f"{device.role}: its camera's intrinsics are not known.",
+                what=f"{device.role}: its camera's intrinsics are not known, so the pictures cannot show "
+                "whether its poses have the expected axes, units and order of quaternions.",
                 do="Measure them once (calibrate intrinsics), and give the file to the import or recording.",
                 is_fatal=False,
             )

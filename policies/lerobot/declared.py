@@ -61,7 +61,10 @@ class Declared:
         if self.action_names and known is not None:
             raise InvalidValueError(f"the dataset {known} names the actions: leave out --action-names")
         if known is None and (self.joints or self.grippers):
-            raise InvalidValueError("names of joints are those of a dataset: give --dataset too")
+            raise InvalidValueError(
+                "names of joints are those of a dataset: give --dataset too, or describe without them and "
+                "name the joints in policy.json (docs/lerobot.md)"
+            )
         if known is None and (self.fps is None or not (self.are_numbers or self.num_joints)):
             raise InvalidValueError(
                 f"{folder} does not say what its numbers are: give --joints and --fps, or --dataset; of a "

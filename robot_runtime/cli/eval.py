@@ -1,6 +1,7 @@
 """`robot-runtime eval`: many episodes under the virtual clock."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -109,6 +110,8 @@ class Eval:
         print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
         own = {name for result in results for name in result.score.metrics}
         self._report(summarise(results), own, rule=str(done.config.get("success", "")))
+        for why, num in Counter(result.score.why for result in results if result.score.why).items():
+            print(f"{num} of {len(results)} episodes: {why}")
         for sentence in what_was_otherwise(results, control_period_ns=period_ns):
             print(sentence)
         if self.json is not None:

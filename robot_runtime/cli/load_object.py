@@ -56,7 +56,9 @@ def load_object(text: str, *, group: str, what: str) -> object:
     try:
         found: object = getattr(module, name)
     except AttributeError:
-        has = [key for key in vars(module) if not key.startswith("_")]
+        has = [
+            key for key, value in vars(module).items() if not (key.startswith("_") or inspect.ismodule(value))
+        ]
         raise UnknownNameError(f"object of {place}", name, has) from None
     if inspect.isclass(found) or inspect.isroutine(found):  # what a file has imported is not its own
         refuse_standard_library(str(getattr(found, "__module__", "")), what)

@@ -47,8 +47,10 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
     }
     for source in ("summary", "score"):
         rows = [r.summary if source == "summary" else r.score.metrics for r in results]
+        taken = set(out)
         for key in rows[0] if rows else ():
-            out[key] = float(np.mean([row[key] for row in rows if key in row]))
+            name = f"env_{key}" if key in taken else key  # an env may call a figure of its own "success"
+            out[name] = float(np.mean([row[key] for row in rows if key in row]))
     out["seam_jump_max"] = max((r.summary["seam_jump_max"] for r in results), default=0.0)
     return out
 

@@ -13,6 +13,8 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import EnvError, InvalidValueError
 
+WAS_DONE = "done in some step, and not in the last (any_success counts any step)"
+
 
 class SteppedEnv:
     """One env, an episode at a time."""
@@ -39,7 +41,7 @@ class SteppedEnv:
         self._step = EnvStep()
         self._numbers: Float[np.ndarray, " K"] = np.zeros(0)
         self._done_ns: int | None = None
-        self._has_success = False
+        self._has_success = self._was_done = False
 
     def reset(self, seed: int) -> None:
         self._begin(seed)
@@ -68,6 +70,7 @@ class SteppedEnv:
         self._take(step)
         is_success = self._step.is_success
         self._has_success |= is_success is not None
+        self._was_done |= bool(is_success)
         if is_success and self._done_ns is None:
             self._done_ns = self._now_ns
         elif not is_success and not self.info.any_success:
@@ -80,6 +83,7 @@ class SteppedEnv:
             completion_s=None if self._done_ns is None else self._done_ns / NS_PER_S,
             metrics={name: float(value) for name, value in self._step.metrics.items()},
             has_success=self._has_success,
+            why=WAS_DONE if self._was_done and self._done_ns is None else "",
         )
 
     @property

@@ -151,11 +151,13 @@ class RunInfo:
             known["policy"] = PolicyInfo.from_dict(known["policy"])
             out = cls(**known)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            raise InvalidValueError(f"what the log says of its run is damaged: {error!s:.300}") from error
+            raise InvalidValueError(
+                f"the log's record of its run is damaged, and nothing can be read without it: {error!s:.300}"
+            ) from error
         for name, check in checks_of(cls).items():
             if not check(getattr(out, name), {}):
                 got = f"{getattr(out, name)!r:.100}"
-                raise InvalidValueError(f"what the log says of its run is damaged: {name} is {got}")
+                raise InvalidValueError(f"the log's record of its run is damaged: {name} is {got}")
         if not (0 < out.control_period_ns <= MAX_PERIOD_NS and out.started_wall_ns >= 0):
             raise InvalidValueError(
                 f"expected a run with a control period of up to {MAX_PERIOD_NS} ns that began after 1970, "

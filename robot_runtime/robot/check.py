@@ -29,7 +29,9 @@ from robot_runtime.robot.robot import Robot, part_fault, sensor_fault
 
 LACKS = re.compile(r"\bit has neither arm|\bit has no limits|\bits \w+ has no limits")
 """In the sentences on what is not there at all."""
-BY_HAND = "move it into its range by hand, or give it the limits that it has"
+BY_HAND = (
+    "move it into its range by hand, give it the limits that it has, or let read() give radians and metres"
+)
 OUTSIDE = 0.05
 """How far beyond its limits a joint may stand at the start [rad]."""
 MAX_SILENCE_S = 1.0

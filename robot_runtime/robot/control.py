@@ -7,6 +7,7 @@ A request is made before the tick, so an answer that takes no time runs at the t
 was asked leaves the control thread after the command (`Link.flush`): who sends it would be in its way.
 """
 
+import time
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.distribution import Distribution
 from robot_runtime.log.entries import Sent
 from robot_runtime.log.writer import RunLogWriter
 from robot_runtime.robot.telemetry import RunRecord
@@ -82,6 +84,8 @@ class ControlStep:
         """
         self.executor, self.record = executor, record
         self.error: BaseException | None = None
+        self.read_s = Distribution()
+        """How long reading the robot takes [s]."""
         self._robot, self._link, self._keeps_errors = robot, link, keeps_errors
         self._history, self._log = history, log
         self._state: RobotState | None = None
@@ -97,7 +101,9 @@ class ControlStep:
 
     def look(self, now_ns: int) -> None:
         """Measure, take what has come, and ask if it is time to."""
+        begun_s = time.perf_counter()
         self._state = self._robot.read()
+        self.read_s.add(time.perf_counter() - begun_s)
         self._guarded(self._ask, self._state, now_ns)
 
     def act(self, now_ns: int) -> Tick:

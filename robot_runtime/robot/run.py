@@ -102,8 +102,8 @@ class Session(RunConfig):
         _check_fit(welcome, observation)
         if not observation.task and not welcome.info.tasks:
             self.say(
-                f"no task is given and policy {welcome.info.name!r} declares none: it gets an empty text; "
-                "give one that reads it a task (--task TEXT)"
+                f"no task is given and policy {welcome.info.name!r} declares none: its text is "
+                "empty (--task TEXT, for a policy that reads one)"
             )
         method, latency = self._measured(client, welcome, observation)
         runner = Runner(self, client, welcome, method=method, latency=latency)

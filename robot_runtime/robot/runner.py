@@ -388,6 +388,13 @@ class Runner:
         self._log.notices.sum_up()
         if why := self.record.why_it_stood():
             self._log.say(why, is_routine=False)
+        period_s, read_s = 1.0 / self._config.control_hz, self._step.read_s
+        if self.executor.counts.stalls and read_s.quantile(0.5) > 0.5 * period_s:
+            self._log.say(
+                f"reading the robot takes {1e3 * read_s.quantile(0.5):.3g} ms, a control period is "
+                f"{1e3 * period_s:.3g} ms: a driver's read() returns the last measurement and does not wait",
+                is_routine=False,
+            )
         unmoved, is_all = self._motion_check.unmoved()
         for sentence in unmoved:
             self._log.say(sentence, is_routine=False)

@@ -16,10 +16,12 @@ from robot_runtime.evaluation.gymnasium_env import (
     make_gymnasium,
     make_lerobot,
 )
+from robot_runtime.evaluation.stepped_env import WAS_DONE
 from tests.evaluation.points import NumbersPolicy, Point
 
 gymnasium = pytest.importorskip("gymnasium")
 HORIZON = 5
+DT_NS = 50_000_000
 TERMINATED = GymnasiumSettings(success="terminated")
 
 
@@ -285,3 +287,20 @@ def test_a_package_or_an_environment_that_fails_is_one_sentence(tmp_path, monkey
     monkeypatch.delitem(sys.modules, "broken_envs", raising=False)
     with pytest.raises(InvalidValueError, match=words):
         make_gymnasium("broken_envs/Bad-v0")
+
+
+def test_a_figure_of_the_env_does_not_replace_one_of_the_evaluation():
+    class Named(Reacher):
+        def step(self, action):
+            *rest, _ = super().step(action)
+            return (*rest, {"success": self.t == 2, "episodes": 77})
+
+    fields = (Numbers(names=("action_1", "action_2")),)
+    still = NumbersPolicy(lambda s: np.zeros((HORIZON, 2)), fields, num_state=3, horizon=HORIZON, dt_ns=DT_NS)
+    done = evaluate(still, Named, seeds=range(2), env_settings={"max_steps": 4, "any_success": True})
+    summary = done.summary()
+    assert (done.success, summary["success"], summary["episodes"]) == (1.0, 1.0, 2)
+    assert (summary["env_success"], summary["env_episodes"]) == (0.0, 77.0)
+    late = evaluate(still, Named, seeds=range(2), env_settings={"max_steps": 4})
+    assert late.success == 0.0
+    assert {result.score.why for result in late.episodes} == {WAS_DONE}

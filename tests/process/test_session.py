@@ -1,6 +1,7 @@
 """The loop that a user owns: however she leaves it, the robot comes to rest and its drivers are stopped."""
 
 import inspect
+import time
 from dataclasses import fields, replace
 
 import numpy as np
@@ -369,3 +370,13 @@ def test_a_run_whose_time_is_over_says_so_and_no_stop_that_nobody_asked_for(addr
     assert record.ticks[-1].cause.value == "the time of the run is over"
     assert not any("a stop was asked for" in text for _, text in record.log)
     refuse_fault(record)
+
+
+def test_a_read_that_waits_for_the_device_is_named_at_the_end(address):
+    class SlowArm(NotedArm):
+        def read(self):
+            time.sleep(0.02)
+            return super().read()
+
+    record = rr.run(robot_with(SlowArm), policy=address, control_hz=200.0, duration_s=0.5)
+    assert any("reading the robot takes" in text and "does not wait" in text for _, text in record.log)

@@ -59,7 +59,7 @@ class Counts:
             "the latency is more rows than the policy was trained for; d is cut to its maximum": (
                 self.delays_clamped
             ),
-            "s + d rows do not fit a chunk; the robot asks earlier than its execution horizon": (
+            "execution horizon and delay are more rows than a chunk has; the robot asks earlier": (
                 self.horizons_shortened
             ),
             "answers come too late for a robot that moves: it runs each chunk to its end, stands and asks; a "

@@ -141,7 +141,7 @@ function drawStrip(canvas, past) {
   const rates = past.map((_, i) => (i < 2 ? 0 : rate(past.slice(0, i + 1), 4)));
   const waiting = past.map((each) => each.waiting);
   const x = (i) => w - (past.length - 1 - i) * (w - 40) / (KEPT - 1);
-  for (const [values, colour, label, line] of [[rates, "--line", "answers per s", 0], [waiting, "--wait", "waiting", 1]]) {
+  for (const [values, colour, label, line] of [[rates, "--line", "answers per s", 0], [waiting, "--wait-text", "waiting", 1]]) {
     const most = Math.max(1, ...values);
     g.strokeStyle = g.fillStyle = style.getPropertyValue(colour);
     g.lineWidth = 2;

@@ -147,13 +147,18 @@ def gone(address: str, robot: "FrankaRobot", arm: "FrankaArm", *, is_killed: boo
 # ---- 11: the robot stops itself ----------------------------------------------------------------------------
 
 
+_REFLEXES_A_ROBOT = 20
+"""franky-sim 1.0.4 sends no more states after 26, over however many connections."""
+
+
 def reflexes(times: int) -> Iterator[Injection]:
     """One arm, which falls into reflex again and again while it moves, and is recovered by its operator."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with franka(folder) as robot, driven(robot, folder, state_timeout_s=PATIENT_S) as arm:
-            for _ in range(times):
-                yield reflex(robot, arm, folder)
+    for begun in range(0, times, _REFLEXES_A_ROBOT):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            with franka(folder) as robot, driven(robot, folder, state_timeout_s=PATIENT_S) as arm:
+                for _ in range(min(_REFLEXES_A_ROBOT, times - begun)):
+                    yield reflex(robot, arm, folder)
 
 
 def reflex(robot: "FrankaRobot", arm: "FrankaArm", folder: Path) -> Injection:

@@ -17,6 +17,7 @@ import numpy as np
 
 from robot_runtime.cli.bench.faults.policies import Swing
 from robot_runtime.cli.bench.faults.rig import (
+    ORDINARY,
     PERIOD_S,
     Run,
     Running,
@@ -28,7 +29,7 @@ from robot_runtime.cli.bench.faults.rig import (
 from robot_runtime.cli.bench.faults.servers import PolicyProcess, fresh_processes
 from robot_runtime.cli.bench.faults.table import Fault, Figure, Injection
 from robot_runtime.cli.bench.faults.wall_clock import WallClock, no_compiler, set_by
-from robot_runtime.core.safety import Mode
+from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.robot.link import SERVER_LOST
 
@@ -140,7 +141,8 @@ def overloaded(way: str) -> Injection:
         f"missed ticks, {WAYS[way]}": missed_ticks(of, start_ns, end_ns),
         "stale rows run": float(num_stale(of)),
     }
-    return Injection(figures=figures, surprises=surprises(of))
+    causes = {*ORDINARY, Cause.CLOCKS_DISAGREE} if way == "grab" else ORDINARY
+    return Injection(figures=figures, surprises=surprises(of, causes=causes))
 
 
 def lateness_ns(of: Run, start_ns: int, end_ns: int) -> np.ndarray:
@@ -210,7 +212,8 @@ ROWS = (
         name="cores and interpreter busy",
         how="a busy process for each core and one more; a thread that computes in Python; one that holds the "
         "interpreter for 50 ms, five times a second",
-        behaviour="a tick that comes late goes on from where the commands were; counted and told",
+        behaviour="a tick that comes late goes on from where the commands were, and is counted; HOLD where "
+        "the interpreter was held between the reading of two parts",
         figures=(
             Figure(name="late, idle", unit="% of a period, p99"),
             Figure(name="late, all cores busy", unit="% of a period, p99", most=10.0),
