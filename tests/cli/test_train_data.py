@@ -9,7 +9,7 @@ from msgspec import structs
 from rich.progress import Progress
 
 from policies.lerobot.data import load_dataset
-from policies.lerobot.describe import Numbers, Told
+from policies.lerobot.describe import Declared, Numbers
 from robot_runtime.cli.train import Train
 from robot_runtime.cli.train_data import demonstrations, training_data
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
@@ -33,7 +33,7 @@ def test_a_raw_capture_is_named_where_a_dataset_is_wanted(tmp_path):
     with pytest.raises(InvalidValueError, match="it is a raw capture: see capture label"):
         load_dataset(tmp_path)
     with pytest.raises(InvalidValueError, match="it is a raw capture: see capture label"):
-        Numbers.of_dataset(tmp_path, Told())
+        Numbers.of_dataset(tmp_path, Declared())
 
 
 def test_demonstrations_without_the_numbers_of_the_scene_are_refused_before_the_training(tmp_path):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from policies.lerobot.data import load_dataset
-from policies.lerobot.describe import Numbers, Told
+from policies.lerobot.describe import Declared, Numbers
 from robot_runtime.dataset.check.dataset import Robot, check_dataset
 from robot_runtime.dataset.check.episode import Bounds, Span
 from robot_runtime.dataset.check.episode import Numbers as Episode
@@ -410,7 +410,7 @@ def test_every_reader_and_writer_of_datasets_names_another_version(tmp_path, ver
     for read in (
         load_dataset,
         lambda root: DatasetFolder(root, resume=True),
-        lambda root: Numbers.of_dataset(root, Told()),
+        lambda root: Numbers.of_dataset(root, Declared()),
     ):
         with pytest.raises(InvalidValueError, match=f"version,? {version}; expected v3.0"):
             read(tmp_path)
