@@ -82,9 +82,13 @@ def changed(page: Page, before: np.ndarray, least: float) -> tuple[np.ndarray, f
 
 
 def ratio(before: np.ndarray, after: np.ndarray) -> float:
-    """Of what is drawn now to what was there, over the pixels of its middle: edges are blended."""
-    is_new = np.abs(after - before).max(axis=-1) > 12
-    a, b = luminance(before[is_new]), luminance(after[is_new])
+    """Of what is drawn now to what was there, over the 300 pixels that changed most.
+
+    Edges are blended, and the view may still brighten as it appears.
+    """
+    change = np.abs(after - before).max(axis=-1)
+    most = change >= np.partition(change.ravel(), -300)[-300]
+    a, b = luminance(before[most]), luminance(after[most])
     return float(np.median((np.maximum(a, b) + 0.05) / (np.minimum(a, b) + 0.05)))
 
 
