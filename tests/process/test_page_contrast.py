@@ -92,7 +92,7 @@ def ratio(before: np.ndarray, after: np.ndarray) -> float:
 
 
 def contrast(page: Page, draw: Callable[[], object], remove: Callable[[], object]) -> float:
-    """Of what is drawn, without and with it; again while it does not stand out: the view brightens at first."""
+    """Of what is drawn, without and with it; again while it is too faint: the view brightens at first."""
     deadline_s, found = time.monotonic() + 120.0, 0.0
     while found < LEAST_RATIO and time.monotonic() < deadline_s:
         remove()
