@@ -233,3 +233,19 @@ def test_the_one_line_is_said_though_the_machine_is_too_busy_to_begin_with_it(mo
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_no_process_started_by_an_import_hears_ctrl_c():
+    # glfw, which mujoco imports, asks a Python for its library's version: it printed a traceback
+    program = """
+import signal, sys
+heard = []
+def note(event, args):
+    if event == "subprocess.Popen":
+        heard.append(signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+sys.addaudithook(note)
+import sim, mujoco
+print(len(heard), sum(heard))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["1", "0"]

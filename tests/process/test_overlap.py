@@ -129,7 +129,7 @@ def test_a_slow_server_answers_every_row_and_its_policy_is_shown_what_the_robot_
     assert max(len(request.in_flight) for request in client.asked) >= 2
     shown, asked = errors_against_commands(client, record)
     assert len(shown) > 60
-    assert np.median(shown) < 0.3 * STEP  # measured: 0.18; a late answer is a step off
+    assert np.median(shown) < 0.3 * STEP  # measured: 0.01 to 0.11; 40 if an answer is left out
     assert np.median(asked) > STEP  # what the robot itself knew would have been wrong
 
 

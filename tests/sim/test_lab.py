@@ -116,11 +116,11 @@ def test_nothing_is_run_twice(tmp_path, monkeypatch):
     assert ran == [(100.0, 10_000), (100.0, 10_003), (200.0, 10_000)]
 
 
-def test_a_refused_cell_is_told_and_not_kept(tmp_path):
+def test_a_refused_cell_is_reported_and_not_kept(tmp_path):
     wrong = cell(task="pick_place", episodes=1)
     results = ResultsFile(tmp_path / "cells.jsonl")
     (failed,) = run_cells([wrong], results, workers=1)
-    assert "state size: the robot has 5, the policy needs 6" in failed.reason
+    assert "policy 'track' does not know the task" in failed.reason
     assert results.score(wrong) is None
 
 
