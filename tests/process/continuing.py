@@ -13,8 +13,8 @@ STEP = 0.001
 BEND = STEP / 4
 """By how much that motion changes from one row to the next.
 
-A kink between the rows of one chunk lies between the rows of the next, on another grid in time; read there, it is
-off by up to a quarter of its change of speed. So the way has small kinks only."""
+A kink at a row of one chunk lies between two rows of the next, on another grid in time; read there, it is
+off by up to a quarter of its change of speed. So the path has small kinks only."""
 
 
 class ContinuingPolicy(HoldPolicy):
