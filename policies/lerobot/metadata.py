@@ -284,7 +284,8 @@ def _older_info(data: dict[str, Any], folder: Path) -> PolicyInfo:
 
 def policy_name(folder: Path) -> str:
     """Of a policy whose file does not say: its type, as LeRobot calls it, and its folder."""
-    return f"{read_json(folder / 'config.json').get('type', 'lerobot')} {folder.name}"
+    kind = read_json(folder / "config.json").get("type", "lerobot")
+    return kind if kind == folder.name else f"{kind} {folder.name}"
 
 
 def _gripper(data: dict[str, Any], key: str) -> Linear:

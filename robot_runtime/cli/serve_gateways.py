@@ -50,15 +50,20 @@ def check_gateways(args: "Serve", infos: Sequence[PolicyInfo]) -> None:
 def _check_names(names: "KeyMap", client: "Client", infos: Sequence[PolicyInfo]) -> None:
     """As the gateway itself does once it starts."""
     from robot_runtime.server.gateways.key_map import KeyMap
+    from robot_runtime.server.gateways.lerobot_names import MOVED
     from robot_runtime.server.gateways.policy_session import refuse_for_all
 
     if not infos:
         return
     refuse_for_all(names, infos)
-    if client != "lerobot":  # whose client says what its numbers are called
-        for info in infos[:1] if client == "groot" else infos:
+    for info in infos[:1] if client == "groot" else infos:
+        if client != "lerobot":
             own = names.over(KeyMap.of(info.schema))
-            own.refuse_undeclared(info.schema, info.action_spec, policy=info.name)
+        elif all(isinstance(field, MOVED) for field in info.action_spec.fields):
+            own = names  # LeRobot's client names its numbers itself
+        else:
+            continue
+        own.refuse_undeclared(info.schema, info.action_spec, policy=info.name)
 
 
 def _addresses(args: "Serve") -> "dict[Client, str | None]":

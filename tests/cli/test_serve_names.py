@@ -56,6 +56,7 @@ def test_a_policy_is_named_before_an_equals_sign_unless_that_is_a_folder(tmp_pat
     ("names", "options", "words"),
     [
         ("{}", {"openpi": "127.0.0.1:0"}, "of policy 'one' nothing says what an open gripper is"),
+        ("{}", {"lerobot": "127.0.0.1:0"}, "of policy 'one' nothing says what an open gripper is"),
         ('{"convention": "si", "groot": {"joint_range": [[0, 1]]}}', {"groot": "127.0.0.1:0"}, "joint_unit"),
         (
             '{"convention": "si", "parts": {"left_arm": {}}}',

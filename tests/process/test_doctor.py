@@ -7,8 +7,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from robot_runtime.cli.doctor import devices
+from robot_runtime.cli.doctor.finding import Verdict
+from robot_runtime.core.plan.limits import JointLimits, Limits
+from robot_runtime.core.values.state import ArmState, RobotState
 from robot_runtime.server.process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -187,3 +192,19 @@ def test_a_part_that_cannot_be_made_is_one_finding_and_not_a_robot_without_arms_
     assert code == 1
     assert len(found["parts.arm"]) == 1
     assert "neither arm nor mobile base" not in said
+
+
+def test_joint_limits_of_many_turns_are_doubted_as_degrees() -> None:
+    limits = JointLimits(
+        q_min=np.array([-2.0, -45.0]),
+        q_max=np.array([2.0, 45.0]),
+        dq_max=np.ones(2),
+        ddq_max=np.ones(2),
+        dddq_max=np.ones(2),
+    )
+    state = RobotState(t_ns=0, parts={"arm": ArmState(q=np.zeros(2), dq=np.zeros(2))})
+    (found,) = devices._where(state, Limits(parts={"arm": limits}))
+    assert (found.verdict, found.found) == (
+        Verdict.DOUBTFUL,
+        "joint 2 may go from -45 to 45 rad: is that in degrees?",
+    )

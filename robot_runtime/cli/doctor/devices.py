@@ -37,6 +37,8 @@ _SLOW_S = 0.002
 """A read that takes longer has waited for its device."""
 _USUAL = 0.95
 """Of its reads: a busy machine holds single ones up."""
+_TURNS = 3.0
+"""To each side: more than a joint with a cable through it makes."""
 _STOPS = "What stops it."
 """How the paragraph begins."""
 
@@ -213,6 +215,16 @@ def _rate(stamps: list[tuple[int, int]]) -> str:
     )
 
 
+def _many_turns(limits: JointLimits) -> str:
+    """A range that is more likely in degrees; empty: there is none."""
+    ends = np.maximum(np.abs(limits.q_min), np.abs(limits.q_max))
+    widest = int(ends.argmax())
+    if not _TURNS < ends[widest] / (2.0 * np.pi) < np.inf:
+        return ""
+    low, high = limits.q_min[widest], limits.q_max[widest]
+    return f"joint {widest + 1} may go from {low:g} to {high:g} rad: is that in degrees?"
+
+
 def _where(state: RobotState, limits: Limits | None) -> Iterator[Finding]:
     """Whether the parts are inside what they may be told."""
     declared: Mapping[str, Any] = {} if limits is None else limits.parts
@@ -222,6 +234,8 @@ def _where(state: RobotState, limits: Limits | None) -> Iterator[Finding]:
         match part:
             case ArmState() if name in outside:
                 yield wrong(name, "; ".join(outside[name]), BY_HAND)
+            case ArmState() if isinstance(allowed, JointLimits) and (wide := _many_turns(allowed)):
+                yield doubtful(name, wide, f"[parts.{name}.limits], in rad")
             case ArmState(q=q) if isinstance(allowed, JointLimits):
                 yield fine(name, f"at {np.round(q, 2).tolist()} rad, inside its limits")
             case GripperState(width=width) if isinstance(allowed, GripperLimits):
