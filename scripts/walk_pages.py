@@ -65,6 +65,12 @@ def commands(block: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def as_run(command: str) -> str:
+    """With the answer to the question whether the robot may be armed, for which a terminal is needed."""
+    asks = re.search(r"^robot-runtime run .*--robot ", command) and "--yes" not in command
+    return f"{command} --yes" if asks else command
+
+
 def reason(command: str) -> str:
     """Why it cannot run here; empty: it can."""
     return next((why for pattern, why in NOT_HERE.items() if re.search(pattern, command)), "")
@@ -116,7 +122,7 @@ def walk(page: str, folder: Path, *, only_list: bool) -> list[str]:
             if command.startswith("robot-runtime serve") and not why and not only_list:
                 stop(beside)
             begun_s = time.monotonic()
-            wrong = "" if why or only_list else run(command, folder, beside)
+            wrong = "" if why or only_list else run(as_run(command), folder, beside)
             took = f"{time.monotonic() - begun_s:.0f} s"
             word = (
                 f"not run: {why}"
