@@ -16,11 +16,11 @@ from collections.abc import Callable
 import numpy as np
 
 from drivers.teleop_hand import GRIPPER_SPEED, OneHand, check_speeds, frame_named, lead_of
-from drivers.terminal_key import Terminal
 from robot_runtime.core.orders import Arm, BeginEpisode, EndEpisode, Keep, Order, Outcome, Reset, Stop
 from robot_runtime.core.teleop import Lead, LeadableParts
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.robot.terminal_key import Terminal
 
 _HAND = {
     b"w": (0, 1.0), b"s": (0, -1.0), b"a": (1, 1.0), b"d": (1, -1.0), b"q": (2, 1.0), b"e": (2, -1.0),
@@ -54,6 +54,7 @@ class KeyboardTeleoperator:
 
     name = "keyboard"
     help = HELP
+    reads_terminal = True
     buttons = ("press Enter", "press R")
 
     def __init__(

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from robot_runtime.cli.robot_file import open_robot
     from robot_runtime.core.arming import ArmingRules
     from robot_runtime.core.camera_watch import CameraLimits
     from robot_runtime.core.env import Env, EnvInfo, EnvStep, RobotEnv
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from robot_runtime.robot.config import RunConfig
     from robot_runtime.robot.robot import Robot
     from robot_runtime.robot.run import Session, run
+    from robot_runtime.robot_file import open_robot
     from robot_runtime.server.server import PolicyServer, serve
 
 _MODULE_OF = {
@@ -137,7 +137,7 @@ _MODULE_OF = {
     "WorldEndEffectorPose": "core.values.fields",
     "evaluate": "evaluation.evaluate",
     "method_named": "core.method.table",
-    "open_robot": "cli.robot_file",
+    "open_robot": "robot_file",
     "policy": "core.policy",
     "run": "robot.run",
     "serve": "server.server",

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from robot_runtime.cli.eval_env import env_or_maker
-from robot_runtime.cli.load_object import load_object
 from robot_runtime.cli.options import Count, InputFile, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.script import run_script
 from robot_runtime.core.method.sampler_parts import BestOfSamples
@@ -25,7 +23,9 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.evaluation.evaluate import Evaluation, evaluate
 from robot_runtime.evaluation.statistics import wilson_interval
 from robot_runtime.evaluation.steps import play_expert
+from robot_runtime.load_object import load_object
 from robot_runtime.results import keep_text, made_by
+from sim.commands.eval_env import env_or_maker
 
 Delay = Annotated[int, Within(0, 3_600_000)]
 """[ms]"""

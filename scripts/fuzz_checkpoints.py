@@ -25,9 +25,9 @@ from typing import Any
 from policies.load import load_policy
 from policies.shipped import find_checkpoint
 from robot_runtime.cli.options import Count, Seed
-from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.cli.script import run_script
 from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.robot_file import open_robot
 
 _FORBIDDEN = (
     "subprocess.Popen",

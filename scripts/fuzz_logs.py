@@ -31,13 +31,13 @@ from mcap.writer import CompressionType, Writer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from robot_runtime.cli.compare import trials_at
-from robot_runtime.cli.log import LogExport, LogInfo, LogRecover
 from robot_runtime.cli.options import Count, Seed
-from robot_runtime.cli.read_log import log_of
-from robot_runtime.cli.replay import Replay
 from robot_runtime.cli.script import run_script
-from robot_runtime.cli.trace import Trace
+from robot_runtime.commands.compare import trials_at
+from robot_runtime.commands.log import LogExport, LogInfo, LogRecover
+from robot_runtime.commands.read_log import log_of
+from robot_runtime.commands.replay import Replay
+from robot_runtime.commands.trace import Trace
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.log.config import LogConfig
 from robot_runtime.log.records import ChunkReader, scan

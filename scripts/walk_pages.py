@@ -32,7 +32,7 @@ NOT_HERE = {
     r"/dev/|172\.16|robot\.toml|so101\.toml|examples/fr3|rig\.toml|doctor": "needs a robot or a camera",
     r"\.mp4|marks\.csv|CAPTURE|kitchen|bedroom|drive/|_lens|board/board": "needs the user's recordings",
     r"//gpu|tcp://\*|--keys|cuda": "needs another machine",
-    r"--teleop|--page|^robot-runtime page": "needs a person",
+    r"--teleop|--page|^robot-runtime (page|teleop)": "needs a person",
     r"act/|act_aloha|\.\.\.\.|2026|datasets/fetch|policies/mine": "names files of the user's",
     r"outputs/(folding|more|all|parts)": "names files of the user's",
     r"measure_capture_policies|--episodes (100|250)|outputs/own|--lerobot|RosRobot": "takes hours",

@@ -18,11 +18,17 @@ KNOWS: dict[str, set[str]] = {
     "policies": {"robot_runtime"},
     "sim": {"robot_runtime", "drivers", "policies", "calibration"},
 }
-"""Besides itself. The commands, `robot_runtime.cli`, load what they are asked for; see below."""
-ROOMS = ("core", "wire", "transport", "robot", "server", "cli")
+"""Besides itself. Commands of `robot_runtime` find what they use of others by `robot_runtime.providers`."""
+ROOMS = (
+    "core", "wire", "transport", "log", "dataset", "teleop", "robot", "page", "server", "evaluation",
+    "robot_file", "cli", "commands",
+)  # fmt: skip
+"""Folders of `robot_runtime`, from the ground up; each knows those before it."""
 FLOORS = {"values": 0, "method": 1, "policy": 2, "policy_info": 2, "robot": 2, "plan": 3}
 """Of `robot_runtime.core`, from the ground up; everything else in it stands on top."""
 TOP_FLOOR = 4
+SHARED_WITH_COMMANDS = {"sim.capture.robot", "sim.episodes.replay"}
+"""What `sim.provided` does for `capture label` and `replay`, with their types."""
 
 
 def package_of(module: str) -> str:
@@ -30,7 +36,16 @@ def package_of(module: str) -> str:
 
 
 def is_command(module: str) -> bool:
-    return module == "robot_runtime.cli" or module.startswith("robot_runtime.cli.")
+    """Of any package: the frame, or what an entry point names."""
+    return module.split(".")[1:2] in (["cli"], ["commands"])
+
+
+def room_of(module: str) -> int | None:
+    """None: it is no folder of `robot_runtime`, or beside them."""
+    package, _, rest = module.partition(".")
+    folder = rest.partition(".")[0]
+    is_folder = package == "robot_runtime" and (ROOT / package / folder).is_dir() and folder != ""
+    return ROOMS.index(folder) if is_folder else None
 
 
 def floor_of(module: str) -> int:
@@ -49,22 +64,22 @@ def test_packages_know_only_those_that_lie_further_in():
     wrong = [
         (name, to)
         for name, to in all_arrows()
-        if package_of(to) not in KNOWS[package_of(name)] | {package_of(name)} and not is_command(name)
+        if package_of(to) not in KNOWS[package_of(name)] | {package_of(name)}
     ]
     assert not wrong
 
 
-def test_commands_load_policies_drivers_and_simulators_only_when_they_are_asked_for():
-    at_once = arrows(in_functions=False)
-    commands = filter(is_command, MODULES)
-    assert not [(c, to) for c in commands for to in at_once[c] if package_of(to) != "robot_runtime"]
+def test_folders_know_only_those_that_lie_further_in():
+    rooms = [(name, to, room_of(name), room_of(to)) for name, to in all_arrows()]
+    wrong = [(name, to) for name, to, at, of in rooms if at is not None and of is not None and at < of]
+    assert not wrong
 
 
-def test_nothing_imports_the_commands_but_the_commands():
-    def is_of_a_command(module: str) -> bool:
-        return is_command(module) or module.startswith("drivers.lerobot_plugin")  # loaded by LeRobot's
+def test_only_commands_and_what_is_provided_to_them_import_commands():
+    def may(module: str) -> bool:
+        return is_command(module) or module.endswith(".provided") or module in SHARED_WITH_COMMANDS
 
-    assert not [(name, to) for name, to in all_arrows() if is_command(to) and not is_of_a_command(name)]
+    assert not [(name, to) for name, to in all_arrows() if is_command(to) and not may(name)]
 
 
 def test_core_is_built_floor_upon_floor():
@@ -165,7 +180,7 @@ def folder_with_the_same_names(tmp_path_factory) -> Path:
     "arguments",
     [
         ("-c", "import robot_runtime; [getattr(robot_runtime, name) for name in robot_runtime.__all__]"),
-        ("-c", "import robot_runtime.server.server, robot_runtime.robot.runner, robot_runtime.cli.commands"),
+        ("-c", "import robot_runtime.server.server, robot_runtime.robot.runner, robot_runtime.commands.run"),
         ("-m", "robot_runtime.cli", "--help"),
         ("-m", "robot_runtime.cli", "serve", "--help"),
         ("-m", "robot_runtime.cli", "eval", "--task", "track", "--policy", "sine", "--episodes", "1"),

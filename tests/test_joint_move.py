@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from calibration.latency import latency_of
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm
-from robot_runtime.cli.doctor.motion import measure_motion
+from robot_runtime.commands.doctor.motion import measure_motion
 from robot_runtime.core.robot import ArmState
 from robot_runtime.core.values.action import ArmCommand, JointCommand
 from robot_runtime.core.values.state import readonly

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from robot_runtime.cli.demo import SHOWS
+from sim.commands.demo import SHOWS
 from tests.source_tree import MODULES, ROOT
 
 MAX_BYTES = 15_000_000

@@ -10,13 +10,13 @@ from drivers.lerobot.part_numbers import PartNumbers
 from drivers.lerobot_plugin.config_robot_runtime import RobotRuntimeConfig
 from drivers.lerobot_plugin.features import tables_of
 from drivers.lerobot_plugin.follower import Follower, measured_numbers
-from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.robot import Camera
 from robot_runtime.errors import DriverError, InvalidValueError
 from robot_runtime.robot.cameras import Cameras, camera_threads
 from robot_runtime.robot.check import check_robot
 from robot_runtime.robot.robot import Robot
+from robot_runtime.robot_file import open_robot
 
 
 class RobotRuntime(LeRobotRobot):

@@ -6,8 +6,8 @@ import select
 import signal
 import sys
 
-from robot_runtime.cli.errors import drop_mujoco_gl, sentence
 from robot_runtime.cli.signals import Ending, exit_code
+from robot_runtime.error_text import drop_mujoco_gl, sentence
 
 
 def main(argv: list[str] | None = None) -> int:

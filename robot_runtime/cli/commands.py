@@ -1,86 +1,131 @@
-"""The subcommands, and how they are run."""
+"""The commands of all installed packages: found by their entry points, imported when they are typed.
 
+[project.entry-points."robot_runtime.commands"]
+train = "policies.commands.train:Train"                                 a command: a dataclass with `main`
+capture = "calibration.commands.capture"                                a group: a module
+"capture.label" = "calibration.commands.capture.label:CaptureLabel"     a command of that group
+
+Help of all, or of a group, imports nothing: the line on each is the first sentence of its docstring, read
+from the source file.
+"""
+
+import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, get_args, get_type_hints
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-import tyro
-from tyro.conf import FlagCreatePairsOff, subcommand
-
-from robot_runtime.cli.bench.commands import Bench
-from robot_runtime.cli.calibrate.command import Calibrate
-from robot_runtime.cli.capture.command import Capture
-from robot_runtime.cli.compare import Compare
-from robot_runtime.cli.dataset import Dataset
-from robot_runtime.cli.demo import Demo
-from robot_runtime.cli.describe import Describe
-from robot_runtime.cli.doctor.command import Doctor
-from robot_runtime.cli.eval import Eval
-from robot_runtime.cli.keys import Keys
-from robot_runtime.cli.log import Log
-from robot_runtime.cli.options import check, check_words, registry
-from robot_runtime.cli.page import Page
-from robot_runtime.cli.record import Record
-from robot_runtime.cli.replay import Replay
-from robot_runtime.cli.run import Run
-from robot_runtime.cli.serve import Serve
-from robot_runtime.cli.trace import Trace
-from robot_runtime.cli.train import Train
-
+GROUP = "robot_runtime.commands"
+PROGRAM = "robot-runtime"
 DESCRIPTION = "Run learned policies on robots in real time, or in simulation."
-Subcommand = (
-    Annotated[Demo, subcommand("demo")]
-    | Annotated[Serve, subcommand("serve")]
-    | Annotated[Run, subcommand("run")]
-    | Annotated[Eval, subcommand("eval")]
-    | Annotated[Train, subcommand("train")]
-    | Annotated[Record, subcommand("record")]
-    | Annotated[Log, subcommand("log")]
-    | Annotated[Replay, subcommand("replay")]
-    | Annotated[Trace, subcommand("trace")]
-    | Annotated[Compare, subcommand("compare")]
-    | Annotated[Dataset, subcommand("dataset")]
-    | Annotated[Capture, subcommand("capture")]
-    | Annotated[Calibrate, subcommand("calibrate")]
-    | Annotated[Page, subcommand("page")]
-    | Annotated[Describe, subcommand("describe")]
-    | Annotated[Doctor, subcommand("doctor")]
-    | Annotated[Keys, subcommand("keys")]
-    | Annotated[Bench, subcommand("bench")]
-)
+_FIRST = ("demo", "serve", "run", "eval", "train", "record", "teleop")
+"""In help of all, before the others."""
 
 
-def named(words: Sequence[str]) -> tuple[Any, int]:
-    """What the first words name, as far as they do: a command, a group, or all; and how many words do.
+@cache
+def commands() -> dict[tuple[str, ...], EntryPoint]:
+    """Every command and every group, by its words."""
+    found = {tuple(each.name.split(".")): each for each in entry_points(group=GROUP)}
 
-    It is then read by itself, so what is said of its options, and where help is to be had, is of it alone.
-    """
-    kind: Any = Subcommand
-    for number, word in enumerate(words):
-        found = {conf.name: inner for inner, conf in map(get_args, get_args(_choices(kind)))}
-        if word not in found:
-            return kind, number
-        kind = found[word]
-    return kind, len(words)
+    def place(words: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+        return _FIRST.index(words[0]) if words[0] in _FIRST else len(_FIRST), words
+
+    return {words: found[words] for words in sorted(found, key=place)}
 
 
-def _choices(kind: Any) -> Any:
-    """The commands of a group, as a union; none of a command."""
-    return get_type_hints(kind, include_extras=True).get("what") if isinstance(kind, type) else kind
+def named(words: Sequence[str]) -> tuple[str, ...]:
+    """What the first words name, as far as they do: a command, a group, or all, ()."""
+    for number in (2, 1):
+        if (first := tuple(words[:number])) in commands():
+            return first
+    return ()
+
+
+def is_group(name: tuple[str, ...]) -> bool:
+    return not name or not commands()[name].attr
+
+
+def summary(entry: EntryPoint) -> str:
+    """First sentence of the docstring of a command, or of a group's module; empty: it has none."""
+    root, *rest = entry.module.split(".")
+    spec = find_spec(root)
+    if spec is None or spec.origin is None:
+        return ""
+    path = Path(spec.origin).parent.joinpath(*rest) if rest else Path(spec.origin)
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    try:
+        text = path.read_text()
+    except OSError:
+        return ""
+    start = rf'^class {entry.attr}\b.*?"""' if entry.attr else '^"""'
+    if (found := re.search(rf'{start}(.*?)(?:"""|\n\s*\n)', text, re.DOTALL | re.MULTILINE)) is None:
+        return ""
+    words = " ".join(re.sub(r"^`robot-runtime [\w-]+`: ", "", found[1]).split())
+    sentence = re.split(r"(?<=\.) ", words)[0].rstrip(".")
+    return sentence[:1].upper() + sentence[1:]
+
+
+def help_of(group: tuple[str, ...]) -> str:
+    """Help of a group of commands, or of all."""
+    program, entries = " ".join((PROGRAM, *group)), commands()
+    inside = [words for words in entries if words[:-1] == group]
+    width = max(len(words[-1]) for words in inside)
+    about = f"{summary(entries[group])}." if group else DESCRIPTION
+    lines = [f"usage: {program} COMMAND ...", "", about, "", "commands:"]
+    lines += [f"  {words[-1]:<{width}}  {summary(entries[words])}" for words in inside]
+    return "\n".join([*lines, "", f"{program} COMMAND --help shows the options of one."])
+
+
+def _answer_group(group: tuple[str, ...], rest: Sequence[str]) -> int:
+    """What a group answers when no command of it was typed; the exit code."""
+    if rest and rest[0] in ("-h", "--help"):
+        print(help_of(group))
+        return 0
+    known = [words[-1] for words in commands() if words[:-1] == group]
+    program = " ".join((PROGRAM, *group))
+    if not rest:
+        print(f"error: expected a command of {program}, got none; see {program} --help", file=sys.stderr)
+        return 2
+    near = get_close_matches(rest[0], known, 1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    print(
+        f"error: expected a command of {program}, got {rest[0]!r}{hint}; see {program} --help",
+        file=sys.stderr,
+    )
+    return 2
+
+
+def parsed(kind: type, name: Sequence[str], words: Sequence[str]) -> Any:
+    """A command's options as they were typed, not tried yet."""
+    import tyro
+    from tyro.conf import FlagCreatePairsOff
+
+    from robot_runtime.cli.options import check_words, registry
+
+    check_words(kind, words)
+    return tyro.cli(
+        kind,
+        args=list(words),
+        prog=" ".join((PROGRAM, *name)),
+        config=(FlagCreatePairsOff,),
+        registry=registry(),
+    )
 
 
 def run_command(argv: list[str] | None) -> int:
     """Parse, try the options, and run; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    kind, number = named(words)
-    check_words(kind, words[number:])
-    command = tyro.cli(
-        kind,
-        args=words[number:],
-        prog=" ".join(("robot-runtime", *words[:number])),
-        description=DESCRIPTION if kind is Subcommand else None,
-        config=(FlagCreatePairsOff,),
-        registry=registry(),
-    )
+    name = named(words)
+    rest = words[len(name) :]
+    if is_group(name):
+        return _answer_group(name, rest)
+    from robot_runtime.cli.options import check
+
+    command = parsed(commands()[name].load(), name, rest)
     check(command)
-    return command.main()
+    code: int = command.main()
+    return code

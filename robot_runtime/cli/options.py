@@ -19,10 +19,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from robot_runtime.cli.errors import EXTRA_OF, ExtraMissingError, reason
-from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.method import METHOD_NAMES
+from robot_runtime.error_text import EXTRA_OF, ExtraMissingError, reason
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.log.config import keep_of
 from robot_runtime.transport.address import (
     address_to_listen,
     host_and_port,
@@ -196,7 +195,7 @@ MethodName = Annotated[
     str,
     arg(
         help="How action chunks are run. default: the method that the policy was trained for. auto: the one "
-        f"that suits the policy and the measured delay. Or one of: {', '.join(METHODS)}."
+        f"that suits the policy and the measured delay. Or one of: {', '.join(METHOD_NAMES)}."
     ),
 ]
 SHIPPED_POLICIES = (
@@ -236,7 +235,15 @@ NewFolder = Annotated[Path, Written(is_folder=True, is_new=True)]
 ZarrFolder = Annotated[Path, Written(is_folder=True, is_new=True, endings=(".zarr",))]
 KeptFile = Annotated[Path, Written(is_kept=True)]
 AnyFolder = Annotated[Path, Folder()]
-KeepText = Annotated[str, Parsed(keep_of)]
+
+
+def _keep(text: str) -> object:
+    from robot_runtime.log.config import keep_of
+
+    return keep_of(text)
+
+
+KeepText = Annotated[str, Parsed(_keep)]
 PolicyAddress = Annotated[str, Address(server_and_name)]
 """Of a server, or of one of its policies."""
 OwnAddress = Annotated[str, Address(address_to_listen)]

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import tyro
 
-from robot_runtime.cli.errors import drop_mujoco_gl, sentence
 from robot_runtime.cli.options import check, check_words, registry
 from robot_runtime.cli.signals import Ending
+from robot_runtime.error_text import drop_mujoco_gl, sentence
 
 
 def run_script[T](

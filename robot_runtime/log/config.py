@@ -11,13 +11,13 @@ from typing import Any
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.log import DEFAULT_FOLDER
 from robot_runtime.log.field_types import checks_of
 
 MAX_PERIOD_NS = 60_000_000_000
 """Of a control loop [ns]."""
 FORMAT = 1
 """Of logs; a reader takes this one and says so of others."""
-DEFAULT_FOLDER = Path("outputs/runs")
 
 
 @dataclass(frozen=True)

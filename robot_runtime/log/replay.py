@@ -9,7 +9,7 @@ executor    ▼         ▼         ▼      ▼       ▼            ▼
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,7 +39,9 @@ from robot_runtime.core.journal import (
 from robot_runtime.errors import InvalidValueError, NotArmedError
 from robot_runtime.log.forms import Forms
 from robot_runtime.log.reader import RunLog
-from robot_runtime.robot.robot import Robot
+
+if TYPE_CHECKING:
+    from robot_runtime.robot.robot import Robot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ class Replayed:
     """None: everything is equal to the last bit."""
 
 
-def executor_of(configuration: Configuration, *, robot: Robot | None = None) -> Executor:
+def executor_of(configuration: Configuration, *, robot: "Robot | None" = None) -> Executor:
     """An executor as that of the log was when it was made.
 
     robot: has what the log cannot hold, functions and objects of the user's.
@@ -95,7 +97,7 @@ def executor_of(configuration: Configuration, *, robot: Robot | None = None) -> 
 def replay_log(
     log: RunLog,
     *,
-    robot: Robot | None = None,
+    robot: "Robot | None" = None,
     correction_head: Any = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Replayed:
@@ -116,7 +118,7 @@ def replay_log(
 def replay(
     journal: Iterable[Entry],
     *,
-    robot: Robot | None = None,
+    robot: "Robot | None" = None,
     correction_head: Any = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Replayed:

@@ -16,7 +16,7 @@ from robot_runtime.core.robot import Camera
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image
 from robot_runtime.errors import SchemaMismatchError
-from robot_runtime.robot.mailbox import Mailbox
+from robot_runtime.mailbox import Mailbox
 
 logger = logging.getLogger(__name__)
 

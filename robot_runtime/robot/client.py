@@ -28,7 +28,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.robot.mailbox import Doorbell, Mailbox
+from robot_runtime.mailbox import Doorbell, Mailbox
 from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble, server_and_name
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.wire.client_session import ClientSession

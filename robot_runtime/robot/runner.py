@@ -49,7 +49,7 @@ from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run_orders import RunOrders
 from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
 from robot_runtime.robot.telemetry import MotionCheck, RunRecord
-from robot_runtime.teleop.in_run import TeleopInRun
+from robot_runtime.robot.teleop_in_run import TeleopInRun
 from robot_runtime.wire.messages import Welcome
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from robot_runtime.core.policy import Policy
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 from robot_runtime.keys import ServerKeys
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.collector import Collector
 from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay

@@ -8,7 +8,7 @@ import zmq
 
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.keys import RobotKeys
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport.address import DEFAULT_ADDRESS, address_to_connect, no_address
 from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.sockets import FAREWELL_MS, events_of, new_monitor, new_socket, wait

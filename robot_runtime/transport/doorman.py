@@ -21,7 +21,7 @@ import zmq
 
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.keys import ServerKeys
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.sockets import events_of, new_monitor, wait
 from robot_runtime.wire.admission import RateLimit

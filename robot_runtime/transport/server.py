@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from robot_runtime.keys import ServerKeys
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport.address import (
     DEFAULT_ADDRESS,
     address_to_listen,

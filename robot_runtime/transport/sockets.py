@@ -6,7 +6,7 @@ from itertools import count
 import zmq
 
 from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.wire.frames import LIMITS
 
 HANDSHAKE_MS = 20_000

@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from robot_runtime.cli.commands import Subcommand
+from robot_runtime.cli.commands import commands
 from robot_runtime.cli.options import Rule, option_name
 
 NUMBERS = (int, float)
@@ -61,15 +61,13 @@ NEEDED = {
 """Options without a default, and what to give."""
 
 
-def options(hint: Any = Subcommand, command: tuple[str, ...] = ()) -> Iterator[Option]:
-    """All of them, walked through the dataclasses that tyro reads."""
-    for each in get_args(hint):
-        kind, (conf, *_) = get_args(each)[0], each.__metadata__
-        words = (*command, conf.name)
-        hints = get_type_hints(kind, include_extras=True)
-        if "what" in hints:
-            yield from options(hints["what"], words)
+def options() -> Iterator[Option]:
+    """All of them, of the dataclasses that tyro reads."""
+    for words, entry in commands().items():
+        if not entry.attr:
             continue
+        kind = entry.load()
+        hints = get_type_hints(kind, include_extras=True)
         needed = [
             option_name(field.name, hints[field.name])
             for field in fields(kind)

@@ -7,12 +7,12 @@ import pytest
 
 from calibration.anchor_guide import AnchorGuide, AnchorLook
 from calibration.capture.stream import PoseSample
+from calibration.commands.capture.anchor_clip import AnchorClip
+from calibration.commands.capture.anchor_watch import AnchorWatch
+from calibration.commands.capture.rig import Rig
+from calibration.commands.capture.streams import Arrival
 from calibration.store import save
 from calibration.trajectory import OK
-from robot_runtime.cli.capture.anchor_clip import AnchorClip
-from robot_runtime.cli.capture.anchor_watch import AnchorWatch
-from robot_runtime.cli.capture.rig import Rig
-from robot_runtime.cli.capture.streams import Arrival
 from robot_runtime.core.values.state import Image
 from sim.capture.board_scene import draw_board
 from tests.calibration.test_anchor_guide import BOARD, CAMERAS, PERIOD_NS, stand

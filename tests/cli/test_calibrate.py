@@ -10,17 +10,17 @@ import pytest
 
 from calibration.board import Board
 from calibration.camera import Intrinsics, Pinhole
+from calibration.commands.calibrate.live_shots import LiveShots, read_places
+from calibration.commands.calibrate.result import figure_words, sigma_words
+from calibration.commands.calibrate.shots import COLUMNS, Shot, ShotsFolder, read_poses, shots_of_folder
 from calibration.hand_eye import HandEye
 from calibration.store import load, save
 from robot_runtime.cli import main
-from robot_runtime.cli.calibrate.live_shots import LiveShots, read_places
-from robot_runtime.cli.calibrate.result import figure_words, sigma_words
-from robot_runtime.cli.calibrate.shots import COLUMNS, Shot, ShotsFolder, read_poses, shots_of_folder
-from robot_runtime.cli.robot_file import OpenRobot
 from robot_runtime.core.robot import ArmState
 from robot_runtime.core.values.state import Image
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.robot import Robot
+from robot_runtime.robot_file import OpenRobot
 from sim.capture.board_scene import draw_board
 
 BOARD = Board(columns=7, rows=5, square_m=0.04, marker_m=0.029)

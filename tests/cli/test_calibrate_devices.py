@@ -13,10 +13,10 @@ from calibration.board import DICTIONARIES, Board
 from calibration.camera import Intrinsics, Pinhole
 from calibration.camera_imu import CameraImu
 from calibration.chest import ChestCamera
+from calibration.commands.calibrate.shots import Shot, ShotsFolder
 from calibration.gripper import GripperTags
 from calibration.store import load, save
 from robot_runtime.cli import main
-from robot_runtime.cli.calibrate.shots import Shot, ShotsFolder
 from robot_runtime.core.values.transforms import pose_from_planar
 from sim.capture.board_scene import draw_board
 from sim.capture.cameras import Camera

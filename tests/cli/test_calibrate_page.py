@@ -6,14 +6,14 @@ import pytest
 
 from calibration.camera import Intrinsics
 from calibration.chain import Excitation
+from calibration.commands.calibrate.arm_guide import BEGIN, ArmGuide
+from calibration.commands.calibrate.live_guide import LiveGuide
+from calibration.commands.calibrate.live_shots import LiveShots
+from calibration.commands.calibrate.shown import guide_of_views
 from calibration.store import save
 from calibration.verdict import Reason, Verdict
 from calibration.view_guide import ViewGuide
 from robot_runtime.cli import main
-from robot_runtime.cli.calibrate.arm_guide import BEGIN, ArmGuide
-from robot_runtime.cli.calibrate.live_guide import LiveGuide
-from robot_runtime.cli.calibrate.live_shots import LiveShots
-from robot_runtime.cli.calibrate.shown import guide_of_views
 from robot_runtime.page.guide import Guide
 from sim.capture.board_scene import draw_board
 from tests.calibration.board_views import BOARD, PINHOLE

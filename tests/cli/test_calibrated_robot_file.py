@@ -11,8 +11,8 @@ from calibration.hand_eye import HandEye
 from calibration.latency import Latencies, Latency
 from calibration.store import save
 from calibration.verdict import Reason, Verdict
-from robot_runtime.cli.robot_file import RobotFile, open_robot
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.robot_file import RobotFile, open_robot
 
 TEXT = """
 [parts.arm]

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.commands.capture.reach import Target, of_file
 from robot_runtime.cli import main
-from robot_runtime.cli.capture.reach import Target, of_file
 from tests.source_tree import ROOT
 
 FILE = f"""

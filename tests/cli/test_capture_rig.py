@@ -2,7 +2,7 @@
 
 import pytest
 
-from robot_runtime.cli.capture.rig import load_rig
+from calibration.commands.capture.rig import load_rig
 from robot_runtime.errors import RobotRuntimeError
 
 CHEST = '[chest]\nposes = "tcp://127.0.0.1:5560"\ncamera = {driver = "opencv"}\n'

@@ -13,16 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibration.capture.raw import RawCapture
+from calibration.commands.capture.label import CaptureLabel
+from calibration.commands.capture.reach import on_robot, within_gripper
 from calibration.labels.columns import points_of
 from calibration.labels.export_lerobot import Labelled, export_lerobot
 from calibration.labels.label import CaptureLabels, label_capture
 from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
-from robot_runtime.cli.capture.label import CaptureLabel
-from robot_runtime.cli.capture.reach import of_task, on_robot, within_gripper
 from robot_runtime.errors import InvalidValueError
 from sim.capture.grips import ROWS_AFTER, ROWS_BEFORE
 from sim.capture.loop import Session, samples_of, told_of
+from sim.capture.robot import of_task
 from sim.capture.samples import samples
 from sim.capture.stored import told_in
 from sim.capture.things import in_words, names_of, points_in_scene

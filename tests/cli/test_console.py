@@ -6,13 +6,13 @@ import re
 from rich.table import Table
 
 from robot_runtime.cli.console import plain_console
-from robot_runtime.cli.log import counting
 from robot_runtime.cli.progress import counted
+from robot_runtime.commands.log import counting
 from tests.source_tree import ROOT
 
-OWN_MARKS = {"robot_runtime/cli/console.py", "robot_runtime/cli/doctor/finding.py"}
+OWN_MARKS = {"robot_runtime/cli/console.py", "robot_runtime/commands/doctor/finding.py"}
 """Has colours, and escapes what it is told."""
-OWN_BARS = {"robot_runtime/cli/demo.py", "robot_runtime/cli/demo_takeover.py"}
+OWN_BARS = {"sim/commands/demo.py", "sim/commands/demo_takeover.py"}
 """Of demos whose runs take less than a minute."""
 
 

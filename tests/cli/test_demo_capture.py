@@ -5,11 +5,11 @@ import json
 import pytest
 
 from calibration.capture.raw import RawCapture
-from robot_runtime.cli.demo_capture import recorded
-from robot_runtime.cli.demo_stages import Kept, Stages
 from robot_runtime.cli.progress import counted
 from sim.capture.performance import load_performance
 from sim.capture.person import perform, person_of
+from sim.commands.demo_capture import recorded
+from sim.commands.demo_stages import Kept, Stages
 
 
 class Interrupted(Exception):

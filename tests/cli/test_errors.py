@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.errors import EXTRA_OF, drop_mujoco_gl, sentence, writing
 from robot_runtime.cli.options import need
+from robot_runtime.error_text import EXTRA_OF, drop_mujoco_gl, sentence, writing
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.results import keep, keep_text
 
@@ -175,7 +175,7 @@ def test_a_command_goes_on_without_a_setting_that_mujoco_cannot_be_imported_with
     if value != "elg" and ctypes.util.find_library("OSMesa"):
         pytest.skip("this machine has OSMesa")
     code = (
-        "from robot_runtime.cli.errors import drop_mujoco_gl as drop; drop(); import mujoco; print('went on')"
+        "from robot_runtime.error_text import drop_mujoco_gl as drop; drop(); import mujoco; print('went on')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "MUJOCO_GL": value},

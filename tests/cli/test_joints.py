@@ -2,8 +2,8 @@
 
 import pytest
 
+from policies.commands.serve import joints_schema
 from policies.load import load_policy
-from robot_runtime.cli.serve import joints_schema
 from robot_runtime.errors import InvalidValueError
 
 

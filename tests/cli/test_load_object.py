@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from robot_runtime.cli.errors import sentence
-from robot_runtime.cli.load_object import load_made, load_object
-from robot_runtime.cli.user_code import UserCodeError, forget
+from robot_runtime.error_text import sentence
 from robot_runtime.errors import InvalidValueError, UnknownNameError
+from robot_runtime.load_object import load_made, load_object
+from robot_runtime.user_code import UserCodeError, forget
 
 GROUP = "robot_runtime.robots"
 
@@ -128,7 +128,7 @@ def test_what_has_changed_is_loaded_anew_once_it_is_forgotten_with_the_files_bes
 
 def test_an_error_in_mid_run_is_shown_from_where_it_enters_the_users_code(tmp_path, monkeypatch):
     for known in ("_packages", "_folders"):  # other tests of this process have named files beside this one
-        monkeypatch.setattr(f"robot_runtime.cli.user_code.{known}", set())
+        monkeypatch.setattr(f"robot_runtime.user_code.{known}", set())
     (tmp_path / "late.py").write_text("def robot(things):\n    return things['none']\n")
     function = load("late.py:robot")
     with pytest.raises(KeyError) as failed:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from robot_runtime.cli.log import method_words
+from robot_runtime.commands.log import method_words
 from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PlainObservation
 from robot_runtime.core.method.table import METHODS
 

@@ -2,8 +2,8 @@
 
 import logging
 
-from robot_runtime.cli.log_file import logged_to
 from robot_runtime.robot.notices import Notices
+from sim.commands.log_file import logged_to
 
 logger = logging.getLogger("robot_runtime.somewhere")
 

@@ -8,11 +8,10 @@ from typing import get_args
 import pytest
 import tyro
 
+from policies.commands.train import Train
 from policies.load import policy_names
 from robot_runtime.cli import main
-from robot_runtime.cli.commands import Subcommand
 from robot_runtime.cli.options import SHIPPED_POLICIES, TaskName, Written, check, check_words, registry
-from robot_runtime.cli.train import Train
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from sim.tasks import TASKS, TWO_ARM_TASKS
@@ -23,18 +22,11 @@ NUMBER_OPTIONS = [option for option in OPTIONS if option.kind in NUMBERS]
 PATH_OPTIONS = [option for option in OPTIONS if is_path(option)]
 
 
-def complaint(
-    option: Option, value: object, tmp_path: Path, capsys: pytest.CaptureFixture, *, whole: bool = False
-) -> str | None:
-    """What is said before the command begins; None if it would begin.
-
-    whole: read it among all commands as `robot-runtime` does, not by this command alone, which takes a third
-    of the time.
-    """
-    kind, words = (Subcommand, option.command) if whole else (option.dataclass, ())
+def complaint(option: Option, value: object, tmp_path: Path, capsys: pytest.CaptureFixture) -> str | None:
+    """The error before the command begins; None if it would begin."""
     given = [word.replace("{tmp}", str(tmp_path)) for word in option.typed(value)]
     try:
-        check(tyro.cli(kind, args=[*words, *given], registry=registry()))
+        check(tyro.cli(option.dataclass, args=given, registry=registry()))
     except InvalidValueError as error:
         return str(error)
     except SystemExit as ended:
@@ -55,16 +47,6 @@ def test_numbers_that_mean_nothing_are_refused_with_the_name_of_the_option(value
         assert said is not None, option
         assert option.name in said, option
         assert "Traceback" not in said
-
-
-def test_a_command_line_is_read_as_its_command_alone_reads_it(tmp_path, capsys):
-    for option in {option.command: option for option in [*OPTIONS, *PATH_OPTIONS, *NUMBER_OPTIONS]}.values():
-        for value in ("nan", tmp_path / "missing" / "x.png"):
-            alone, among_all = (
-                complaint(option, value, tmp_path, capsys, whole=whole) for whole in (False, True)
-            )
-            assert (alone is None) == (among_all is None), (option, alone, among_all)
-            assert among_all is None or option.name in among_all, option
 
 
 def test_an_option_of_many_values_that_is_there_twice_is_refused_and_one_of_a_single_value_is_not():

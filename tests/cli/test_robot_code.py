@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.robot_file import RobotFile, open_robot
-from robot_runtime.cli.robot_file.teleop import open_teleop
 from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.robot_file import RobotFile, open_robot
+from robot_runtime.robot_file.teleop import open_teleop
 
 ARM = """
 open("RAN", "w").close()

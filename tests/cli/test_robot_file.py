@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robot_runtime.cli.robot_file import RobotFile, open_robot
 from robot_runtime.core.camera_watch import CameraLimits
 from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits
 from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.values.fields import JointVelocity
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.robot_file import RobotFile, open_robot
 
 GOOD = """
     name = "left"
@@ -357,7 +357,7 @@ def test_a_folder_of_the_users_that_is_called_drivers_hides_none_of_ours(good: P
     (good.parent / "drivers" / "ideal.py").write_text("raise RuntimeError('not this one')")
     written(good.parent / "drivers", OWN, "lifts.py")
     text = """
-        from robot_runtime.cli.robot_file import open_robot
+        from robot_runtime.robot_file import open_robot
 
         with open_robot("robot.toml") as opened:
             print(type(opened.robot.parts["arm"]).__name__)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from robot_runtime.cli.robot_file import RobotFile
-from robot_runtime.cli.robot_model import body_named
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.page.robot_model import body_named
+from robot_runtime.robot_file import RobotFile
 from tests.source_tree import ROOT
 
 IDEAL = '[parts.arm]\ndriver = "ideal-arm"\n'

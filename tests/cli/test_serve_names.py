@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from policies.commands.serve import Serve, distinct_names, serve, split_name
 from policies.lerobot.metadata import PolicyMetadata
-from robot_runtime.cli.serve import Serve, distinct_names, serve, split_name
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.errors import InvalidValueError

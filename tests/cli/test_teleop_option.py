@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from drivers.keyboard import KeyboardTeleoperator
-from robot_runtime.cli.robot_file import open_robot
-from robot_runtime.cli.robot_file.teleop import open_teleop, teleop_table
 from robot_runtime.core.teleop import Lead
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.robot_file import open_robot
+from robot_runtime.robot_file.teleop import open_teleop, teleop_table
 from robot_runtime.teleop.config import OnRelease, TeleopConfig
 from sim.scene.kinematics import Q_HOME, Kinematics
 from tests.source_tree import ROOT

@@ -8,11 +8,11 @@ import pytest
 from msgspec import structs
 from rich.progress import Progress
 
+from policies.commands.train import Train
 from policies.lerobot.data import load_dataset
 from policies.lerobot.describe import Declared, Numbers
-from robot_runtime.cli.train import Train
-from robot_runtime.cli.train_data import demonstrations, training_data
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from sim.commands.train_data import demonstrations, training_data
 from sim.demonstrations.demonstrations import collect
 from sim.tasks import make_task
 

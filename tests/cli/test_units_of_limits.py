@@ -11,10 +11,10 @@ import robot_runtime as rr
 from drivers.fer import FER_LIMITS
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm
-from robot_runtime.cli.robot_file.limits import limits_of
 from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, MotionLimits, PartLimits
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.forms import Forms
+from robot_runtime.robot_file.limits import limits_of
 
 JOINTS = {"q_min": -3.0, "q_max": 3.0, "dq_max": 2.0, "ddq_max": 9.0, "dddq_max": 999.0}
 FINGERS = {"low": 0.0, "high": 0.08, "speed": 0.1, "acceleration": 1.0, "jerk": 20.0}

@@ -5,9 +5,9 @@ import logging
 import msgspec
 import pytest
 
-from robot_runtime.cli.order_file import _lines, check_source, read_orders
-from robot_runtime.cli.record_keys import KEYS, OrderKeys
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.commands.order_file import _lines, check_source, read_orders
+from robot_runtime.commands.teleop_keys import KEYS, OrderKeys
 from robot_runtime.core.authority import HandoverPhase
 from robot_runtime.core.orders import (
     Arm,

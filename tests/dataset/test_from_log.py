@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from robot_runtime.cli.record_export import export_jobs
+from robot_runtime.commands.teleop_export import export_jobs
 from robot_runtime.core.authority import Authority, HandoverPhase
 from robot_runtime.core.orders import EpisodeMark, Outcome
 from robot_runtime.core.plan.clip import Clip

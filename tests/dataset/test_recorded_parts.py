@@ -13,7 +13,6 @@ import pytest
 from msgspec import structs
 
 from policies.lerobot.data import NUM_COMMITTED, ROWS, load_dataset
-from robot_runtime.cli.load_object import load_object
 from robot_runtime.core.values.action import (
     BasePoseCommand,
     BaseTwistCommand,
@@ -31,6 +30,7 @@ from robot_runtime.core.values.state import ArmState, BaseState, GripperState, O
 from robot_runtime.dataset.recorder import DatasetRecorder
 from robot_runtime.dataset.recording import Recording
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.load_object import load_object
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
 SCHEMA = Schema(

@@ -12,12 +12,12 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from robot_runtime.cli import user_code
-from robot_runtime.cli.capture.import_ import CaptureImport
-from robot_runtime.cli.compare import trials_at
-from robot_runtime.cli.log import LogExport, LogInfo, LogRecover
-from robot_runtime.cli.read_log import log_of
-from robot_runtime.cli.replay import Replay
+from calibration.commands.capture.import_ import CaptureImport
+from robot_runtime import user_code
+from robot_runtime.commands.compare import trials_at
+from robot_runtime.commands.log import LogExport, LogInfo, LogRecover
+from robot_runtime.commands.read_log import log_of
+from robot_runtime.commands.replay import Replay
 from robot_runtime.core.journal import Ticked
 from robot_runtime.core.orders import Outcome
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError

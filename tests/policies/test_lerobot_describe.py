@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from policies.commands.describe import Describe
 from policies.lerobot.metadata import PolicyMetadata
 from policies.load import load_policy
 from robot_runtime import evaluate
-from robot_runtime.cli.describe import Describe
 from robot_runtime.core.method.choose import Default, default_for
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.method.splice_parts import TemporalEnsembling
@@ -409,7 +409,7 @@ def test_a_simulators_scene_beside_its_state_is_what_comes_behind_it(tmp_path: P
 
 def test_what_is_said_of_a_checkpoint_is_refused_before_anything_large_is_loaded(tmp_path: Path):
     refused = (
-        "import sys\nfrom robot_runtime.cli.describe import Describe\nfrom robot_runtime.errors import "
+        "import sys\nfrom policies.commands.describe import Describe\nfrom robot_runtime.errors import "
         "InvalidValueError\ntry:\n    Describe(policy=sys.argv[1], numbers=True, joints=7).main()\nexcept "
         "InvalidValueError as error:\n    print(error, {'torch', 'lerobot'} & sys.modules.keys())"
     )

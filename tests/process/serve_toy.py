@@ -7,7 +7,7 @@ from pathlib import Path
 from continuing import ContinuingPolicy
 from toy import ToyPolicy
 
-from robot_runtime.cli.serve import Serve, serve
+from policies.commands.serve import Serve, serve
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from drivers.terminal_key import KeySwitch
 from policies.scripted import SinePolicy
 from robot_runtime.errors import (
     InvalidValueError,
 )
+from robot_runtime.robot.terminal_key import KeySwitch
 from tests.process.armed import session_at
 from tests.process.pedal import Pedal
 from tests.process.toy import serving

@@ -10,8 +10,8 @@ import pytest
 from toy import ToyPolicy, toy_request, toy_schema
 
 from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import RequestFailed

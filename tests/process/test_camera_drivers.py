@@ -15,8 +15,8 @@ import pytest
 import robot_runtime as rr
 from drivers.cameras import Fitted, OpenCvCamera
 from drivers.cameras.sources import rgb_of
-from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.errors import DriverError, InvalidValueError
+from robot_runtime.robot_file import open_robot
 from tests.process.picture_server import SIZE, PictureServer, jpeg, noise
 from tests.process.toy import serving
 

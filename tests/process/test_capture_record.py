@@ -12,8 +12,8 @@ import zmq
 
 from calibration.capture.raw import RawCapture
 from calibration.capture.video import FragmentedVideo
+from calibration.commands.capture.streams import Streams
 from robot_runtime.cli import main
-from robot_runtime.cli.capture.streams import Streams
 
 R_WC = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
 CLOSED_S = ((2.6, 2.7), (2.9, 3.0), (4.3, 4.4), (4.6, 4.7))

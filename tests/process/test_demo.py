@@ -5,13 +5,13 @@ import json
 import pytest
 
 from robot_runtime.cli import main
-from robot_runtime.cli.demo import too_slow
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.probe import measure_latency
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.server.warm_up import zero_observation
+from sim.commands.demo import too_slow
 from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.world import World
 from sim.tasks import make_task

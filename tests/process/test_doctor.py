@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robot_runtime.cli.doctor import devices
-from robot_runtime.cli.doctor.finding import Verdict
+from robot_runtime.commands.doctor import devices
+from robot_runtime.commands.doctor.finding import Verdict
 from robot_runtime.core.plan.limits import JointLimits, Limits
 from robot_runtime.core.values.state import ArmState, RobotState
 from robot_runtime.server.process import ServerProcess

@@ -16,7 +16,7 @@ import zmq
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.keys import ServerKeys, make_keys
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport import doorman
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.connection import Connection

@@ -15,7 +15,6 @@ import robot_runtime as rr
 from drivers.fr3 import FR3_LIMITS
 from drivers.franka import FrankaArm, FrankaGripper
 from robot_runtime import Limits, Robot
-from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.robot import Arm, Gripper
 from robot_runtime.core.values.action import NS_PER_S
@@ -29,6 +28,7 @@ from robot_runtime.core.values.fields import JointPosition, JointVelocity, Refer
 from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.errors import DriverError, InvalidValueError
 from robot_runtime.robot.check import check_robot
+from robot_runtime.robot_file import open_robot
 from sim.devices.franka import FrankaRobot
 from tests.process.toy import serving
 from tests.source_tree import ROOT

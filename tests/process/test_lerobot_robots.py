@@ -15,7 +15,6 @@ import robot_runtime as rr
 from drivers.lerobot import LeRobotCamera, LeRobotDevice
 from drivers.lerobot.leading import LeRobotLeader
 from robot_runtime import JointPosition, Limits, Robot
-from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.core.robot import Arm, Camera, Gripper, MobileBase
 from robot_runtime.core.teleop import LeadableParts
 from robot_runtime.core.values.command import (
@@ -25,6 +24,7 @@ from robot_runtime.core.values.command import (
     JointVelocityCommand,
 )
 from robot_runtime.errors import DriverError, InvalidValueError
+from robot_runtime.robot_file import open_robot
 from tests.process.feetech_bus import GOAL, SO101, TORQUE, FeetechBus
 from tests.process.test_franka import is_alive
 from tests.process.toy import serving

@@ -4,7 +4,7 @@ from threading import Event, Thread
 
 import pytest
 
-from robot_runtime.robot.mailbox import Doorbell, Mailbox
+from robot_runtime.mailbox import Doorbell, Mailbox
 
 
 def test_the_newest_value_wins_and_is_taken_once():

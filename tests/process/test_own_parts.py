@@ -13,9 +13,8 @@ import pytest
 
 import robot_runtime as rr
 from drivers.ideal import IdealArm, IdealGripper
+from policies.commands.serve import joints_schema
 from policies.scripted import SinePolicy
-from robot_runtime.cli.load_object import load_object
-from robot_runtime.cli.serve import joints_schema
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.plan.limits import (
     BaseLimits,
@@ -31,6 +30,7 @@ from robot_runtime.core.values.command import BaseTwistCommand, JointCommand
 from robot_runtime.core.values.mismatches import mismatches
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import DriverError, SchemaMismatchError
+from robot_runtime.load_object import load_object
 from robot_runtime.robot.check import check_robot
 from tests.process.toy import serving
 

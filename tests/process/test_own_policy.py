@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import robot_runtime as rr
+from policies.commands.serve import _load
 from robot_runtime.cli import main
-from robot_runtime.cli.serve import _load
-from robot_runtime.cli.user_code import UserCodeError
 from robot_runtime.errors import InvalidValueError, PolicyError, RobotRuntimeError
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.user_code import UserCodeError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_policy.py"
 SPEC = rr.ActionSpec(fields=(rr.JointPosition(2),), horizon=4, dt_ns=50_000_000)

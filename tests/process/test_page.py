@@ -28,8 +28,8 @@ import robot_runtime as rr
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import SinePolicy
-from robot_runtime.cli.live_page import COMMAND
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.commands.live_page import COMMAND
 from robot_runtime.core.arming import ArmingRules
 from robot_runtime.core.orders import Arm, Reset, SetTask, Stop
 from robot_runtime.core.plan.timeline import Phase

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from robot_runtime.cli import record_teleop
-from robot_runtime.cli.record import Record
-from robot_runtime.cli.record_keys import OrderKeys
+from robot_runtime.commands import teleop
+from robot_runtime.commands.teleop import Teleop
+from robot_runtime.commands.teleop_keys import OrderKeys
 from robot_runtime.core.orders import BeginEpisode, EndEpisode, Outcome
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.reader import RunLog
@@ -40,8 +40,8 @@ class Hand:
 
 def record(folder, **options):
     (folder / "hand.py").write_text(SCRIPT)
-    return Record(
-        teleop=f"{folder / 'hand.py'}:Hand",
+    return Teleop(
+        device=f"{folder / 'hand.py'}:Hand",
         robot=str(ROOT / "examples/teleop.toml"),
         task="wave",
         yes=True,
@@ -73,7 +73,7 @@ class HandedOver:
 def test_what_she_keeps_is_handed_over_for_the_dataset_and_what_she_discards_is_in_the_log_alone(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(record_teleop, "Exporter", HandedOver)
+    monkeypatch.setattr(teleop, "Exporter", HandedOver)
     assert record(tmp_path, episodes=2) == 0
     (log,) = (tmp_path / "runs").glob("*.mcap")
     marks = RunLog.open(log).episodes()
@@ -84,18 +84,9 @@ def test_what_she_keeps_is_handed_over_for_the_dataset_and_what_she_discards_is_
     assert "discarded; 1 of 2" in said
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"pedal": "/dev/input/none"}, "--pedal goes with --teleop"),
-        ({"robot": "mine.toml"}, "--robot goes with --teleop"),
-        ({"teleop": "keyboard", "env": "CartPole-v1", "expert": "a:b"}, "not --env"),
-        ({"teleop": "keyboard", "policy": "fetch-seeing"}, "tcp://"),
-    ],
-)
-def test_options_that_belong_to_another_way_of_recording_are_refused(tmp_path, options, words):
-    with pytest.raises(InvalidValueError, match=words):
-        Record(output=tmp_path / "new", **options).main()
+def test_a_policy_that_is_no_server_is_refused(tmp_path):
+    with pytest.raises(InvalidValueError, match="tcp://"):
+        Teleop(device="keyboard", output=tmp_path / "new", policy="fetch-seeing").main()
 
 
 def test_a_pedal_begins_and_keeps_by_turns(tmp_path):

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import robot_runtime as rr
 from drivers.ros import RosBase, RosCamera, RosGripper, RosJoints
 from drivers.rosbridge import RosBridge, RosTime
-from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.core.values.command import (
     BasePoseCommand,
     BaseTwistCommand,
@@ -28,6 +27,7 @@ from robot_runtime.core.values.command import (
     JointVelocityCommand,
 )
 from robot_runtime.errors import DriverError, InvalidValueError
+from robot_runtime.robot_file import open_robot
 from sim.devices.ros import RosRobot
 from tests.process.slow_link import SlowLink
 from tests.process.toy import serving

@@ -280,5 +280,5 @@ def test_a_port_in_use_is_named_with_what_to_do(start_server):
 
 
 def test_serving_needs_no_torch():
-    code = "import sys, robot_runtime.cli.serve, robot_runtime.robot.client; sys.exit('torch' in sys.modules)"
+    code = "import sys, policies.commands.serve, robot_runtime.robot.client; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,7 +18,7 @@ import pytest
 import zmq
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
-from robot_runtime.cli.serve import Serve, serve
+from policies.commands.serve import Serve, serve
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError, UnknownNameError
 from robot_runtime.robot.client import PolicyClient

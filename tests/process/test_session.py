@@ -11,8 +11,8 @@ import robot_runtime as rr
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
-from robot_runtime.cli.run import Run, refuse_fault
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.commands.run import Run, refuse_fault
 from robot_runtime.core.executor import Phase
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import BaseTwist, EndEffectorPose, GripperWidth, JointCommand

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.transport.sockets import HIGH_WATER_MARK

@@ -9,8 +9,8 @@ from threading import Thread
 import numpy as np
 import pytest
 
+from policies.commands.serve import _replace_all
 from policies.scripted import HoldPolicy
-from robot_runtime.cli.serve import _replace_all
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
-from robot_runtime.cli.run import loop_figures, refuse_fault
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.commands.run import loop_figures, refuse_fault
 from robot_runtime.core.method.choose import Default
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.tick import Tick

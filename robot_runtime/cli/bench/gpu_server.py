@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from policies.commands.serve import tuned_process
 from robot_runtime.cli.bench.wire_floor import ANY_PORT
-from robot_runtime.cli.serve import tuned_process
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.policy_info import PolicyInfo

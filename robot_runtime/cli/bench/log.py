@@ -27,9 +27,9 @@ from rich.table import Table
 from robot_runtime.cli.bench.faults.policies import Swing
 from robot_runtime.cli.bench.faults.servers import PolicyProcess
 from robot_runtime.cli.console import plain_console
-from robot_runtime.cli.live_page import open_page
 from robot_runtime.cli.options import AnyCount, Count, Hertz, Maybe, OutputFile, Some, Within
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.commands.live_page import open_page
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.state import Image
 from robot_runtime.log.config import LogConfig

@@ -19,10 +19,10 @@ from msgspec import structs
 from rich.progress import track
 from rich.table import Table
 
+from policies.commands.serve import tuned_process
 from robot_runtime.cli.bench.wire_floor import ANY_PORT, server_process
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import HeartbeatMs, Maybe, OutputFile, Some, Within
-from robot_runtime.cli.serve import tuned_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest, NewRows, Policy
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S

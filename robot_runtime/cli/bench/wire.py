@@ -21,6 +21,7 @@ import pinocchio as pin
 from rich.progress import track
 from rich.table import Table
 
+from policies.commands.serve import tuned_process
 from robot_runtime.cli.bench.wire_floor import (
     ANY_PORT,
     RoundTrip,
@@ -31,7 +32,6 @@ from robot_runtime.cli.bench.wire_floor import (
 )
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Maybe, OutputFile
-from robot_runtime.cli.serve import tuned_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart, JointPosition

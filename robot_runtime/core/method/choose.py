@@ -13,6 +13,7 @@ of plan again and again.
 
 from dataclasses import dataclass, replace
 
+from robot_runtime.core.method import AUTO, DEFAULT
 from robot_runtime.core.method.capabilities import Capabilities, resolve_method
 from robot_runtime.core.method.latency import rows_past
 from robot_runtime.core.method.request_parts import RolledForwardState
@@ -21,7 +22,6 @@ from robot_runtime.core.method.table import METHODS, Method, method_named
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
-AUTO, DEFAULT = "auto", "default"
 TRAINED = (
     ("pipelined-faster", "it was trained for the horizon-aware schedule, whose first rows come early"),
     ("pipelined-prefix", "it was trained to continue the rows that will have run by then"),

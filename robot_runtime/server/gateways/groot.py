@@ -35,7 +35,7 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
 from robot_runtime.server.gateways.groot_names import key_of, names_of

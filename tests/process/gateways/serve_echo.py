@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from echo import EchoPolicy
 
-from robot_runtime.cli.serve import Serve, serve
+from policies.commands.serve import Serve, serve
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
 
 NAMES = {

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from echo import ECHO, SCHEMA, SPEC, EchoPolicy, echo_server
 
-from robot_runtime.cli.serve_gateways import _checkpoint
+from policies.commands.serve_gateways import _checkpoint
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S

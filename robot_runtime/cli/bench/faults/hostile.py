@@ -17,7 +17,7 @@ from robot_runtime.cli.bench.faults.servers import START_S, fresh_processes
 from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.errors import ServerUnavailableError
-from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.process import ANY_PORT
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.codec import encode, read

@@ -1,0 +1,1 @@
+"""Commands that calibrate cameras and robots, and make labels of captures."""

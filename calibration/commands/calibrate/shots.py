@@ -1,0 +1,208 @@
+"""Pictures with the pose of an arm's hand: of a folder, of a run's log, of a robot that stands here.
+
+FOLDER/  poses.csv     picture,px,py,pz,qw,qx,qy,qz     the hand in the arm's base [m]; columns by name
+         000.png ...
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
+from robot_runtime.error_text import reason
+from robot_runtime.errors import InvalidValueError, UnknownNameError
+
+if TYPE_CHECKING:
+    from robot_runtime.log.reader import RunLog
+
+POSES = "poses.csv"
+COLUMNS = ("picture", "px", "py", "pz", "qw", "qx", "qy", "qz")
+STANDS_NS = 400_000_000
+"""For how long a hand stands before a picture counts [ns]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shot:
+    """One picture, and where the hand was."""
+
+    name: str
+    picture: np.ndarray
+    """(h, w, 3) uint8, RGB."""
+    X_AE: pin.SE3
+
+
+def shots_of_folder(folder: Path) -> Iterator[Shot]:
+    """Every row of poses.csv. InvalidValueError names the row and what is wrong with it."""
+    import cv2
+
+    if not (folder / POSES).is_file():
+        raise InvalidValueError(
+            f"{folder} has no {POSES}: expected pictures, and a line in {POSES} for each of them, with "
+            f"columns {','.join(COLUMNS)} (metres, and a unit quaternion)"
+        )
+    for number, (name, X_AE) in enumerate(read_poses(folder / POSES), start=2):
+        path = folder / name
+        if (picture := cv2.imread(str(path))) is None:
+            why = "" if path.is_file() else ": there is no such file beside poses.csv"
+            raise InvalidValueError(
+                f"{folder / POSES}, line {number}: {path} is no picture that can be read{why}"
+            )
+        yield Shot(name=name, picture=np.ascontiguousarray(picture[..., ::-1]), X_AE=X_AE)
+
+
+def read_poses(path: Path) -> list[tuple[str, pin.SE3]]:
+    """Name of a picture, and the hand's pose at it. InvalidValueError names the line."""
+    try:
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidValueError(
+            f"poses stand in {path}, with columns {','.join(COLUMNS)}; it cannot be read: {reason(error)}"
+        ) from None
+    if not rows or (missing := set(COLUMNS) - set(rows[0])):
+        what = f"lacks {', '.join(sorted(missing))}" if rows else "has no rows"
+        raise InvalidValueError(f"{path} {what}; expected columns {','.join(COLUMNS)}, metres, any order")
+    out = []
+    for number, row in enumerate(rows, start=2):
+        try:
+            p = np.array([float(row[each]) for each in COLUMNS[1:4]])
+            q = np.array([float(row[each]) for each in COLUMNS[4:]])
+        except (TypeError, ValueError):
+            raise InvalidValueError(f"{path}, line {number}: expected seven numbers, got {row}") from None
+        if not np.isfinite(p).all() or not abs(float(np.linalg.norm(q)) - 1.0) < 0.01:
+            raise InvalidValueError(
+                f"{path}, line {number}: expected finite metres and a unit quaternion, got {p} and {q}"
+            )
+        out.append((row["picture"], pose_from_quaternion(p, q)))
+    return out
+
+
+class ShotsFolder:
+    """Writes what `shots_of_folder` reads, row by row."""
+
+    def __init__(self, folder: Path) -> None:
+        """InvalidValueError: there are poses already."""
+        if (folder / POSES).exists():
+            raise InvalidValueError(f"{folder} has a {POSES} already: name a new folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._count = folder, 0
+        (folder / POSES).write_text(",".join(COLUMNS) + "\n")
+
+    def add(self, shot: Shot) -> None:
+        """The picture as PNG, and its row."""
+        import cv2
+
+        name = f"{self._count:03d}.png"
+        cv2.imwrite(str(self._folder / name), shot.picture[..., ::-1])
+        numbers = ",".join(f"{value:.9f}" for value in pose_to_numbers(shot.X_AE))
+        with (self._folder / POSES).open("a") as file:
+            file.write(f"{name},{numbers}\n")
+        self._count += 1
+
+
+def shots_of_log(log: "RunLog", *, camera: str | None, part: str | None) -> Iterator[Shot]:
+    """One picture of every place at which the hand stood.
+
+    InvalidValueError: no pictures, no hand, or it never stood.
+    """
+    import simplejpeg
+
+    from calibration.standing import Standing, is_new
+
+    camera = only("camera", camera, log.cameras, str(log.path))
+    times, poses = _hand(log, part)
+    standing = Standing()
+    stood_ns = np.array([standing.feed(t, X) for t, X in zip(times, poses, strict=True)])
+    taken: list[pin.SE3] = []
+    for image in log.images(camera):
+        i = int(np.searchsorted(times, image.t_ns))
+        later = int(np.searchsorted(times, image.t_ns + STANDS_NS // 4))
+        if i == 0 or later >= len(times) or stood_ns[i] < STANDS_NS or stood_ns[later] < stood_ns[i]:
+            continue
+        if is_new(poses[i], taken):
+            taken.append(poses[i])
+            yield Shot(name=f"{image.t_ns} ns", picture=simplejpeg.decode_jpeg(image.jpeg), X_AE=poses[i])
+    if not taken:
+        raise InvalidValueError(
+            f"{log.path}: the hand never stood still for {STANDS_NS / 1e9:g} s while camera {camera} saw "
+            "something: "
+            "let it stand at 10 to 20 places"
+        )
+
+
+def _hand(log: "RunLog", part: str | None) -> tuple[np.ndarray, list[pin.SE3]]:
+    """When each state is of [ns], and where the hand was."""
+    from robot_runtime.core.values.state import ArmState
+
+    times: list[int] = []
+    poses: list[pin.SE3] = []
+    for row in log.ticks():
+        arms = {name: each for name, each in row.state.parts.items() if isinstance(each, ArmState)}
+        part = only("part", part, tuple(arms), str(log.path))
+        arm = arms[part]
+        if arm.X_BE is None:
+            raise InvalidValueError(
+                f"{log.path}: where the hand of {part} was is not in it: robot.toml needs "
+                f"[parts.{part}.kinematics], "
+                "or a driver that measures it"
+            )
+        t_ns = row.state.t_ns if arm.t_ns is None else arm.t_ns
+        if not times or t_ns > times[-1]:
+            times.append(t_ns)
+            poses.append(arm.X_BE)
+    if not times:
+        raise InvalidValueError(f"{log.path} was cut before anything happened")
+    return np.array(times), poses
+
+
+def only(what: str, name: str | None, known: Sequence[str], where: str) -> str:
+    """The one that is named, or the only one there is. InvalidValueError, UnknownNameError: none is it."""
+    if name is not None:
+        if name not in known:
+            raise UnknownNameError(f"{what} of {where}", name, known)
+        return name
+    if len(known) != 1:
+        raise InvalidValueError(f"{where} has {', '.join(known) or 'none'}: say which with --{what}")
+    return known[0]
+
+
+def views_of(
+    shots: Iterator[Shot], board: Any, camera: Any, *, say: Callable[[str], None] = lambda line: None
+) -> list[Any]:
+    """Those pictures in which the board is found, as `calibration.chain.ArmView`.
+
+    InvalidValueError: it is found in none, with what is seen in its place.
+    """
+    from calibration.chain import arm_view
+    from calibration.detection import detect, wrong_board
+
+    views, without = [], list[np.ndarray]()
+    count = 0
+    for shot in shots:
+        count += 1
+        corners = detect(board, shot.picture)
+        if not len(corners):
+            without.append(shot.picture)
+            say(f"{shot.name}: no board")
+            continue
+        try:
+            views.append(arm_view(board, corners, camera, shot.X_AE, name=shot.name))
+        except InvalidValueError as error:
+            if not views and corners.size != camera.size:
+                raise
+            say(f"{shot.name}: {error}")
+    if not views:
+        reason = wrong_board(board, without) if without else None
+        raise InvalidValueError(
+            f"the board is seen in none of {count} pictures; "
+            + (
+                f"{reason.name}: {reason}"
+                if reason
+                else f"expected {board}: is it in view, whole, sharp and lit?"
+            )
+        )
+    return views

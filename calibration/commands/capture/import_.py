@@ -1,0 +1,158 @@
+"""`robot-runtime capture import`: devices' files into one raw capture, then which demonstrations are good."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import arg
+
+from calibration.commands.capture.check import show
+from robot_runtime.cli.console import plain_console
+from robot_runtime.cli.options import (
+    ChestHeight,
+    Height,
+    InputFile,
+    Maybe,
+    OutputFolder,
+    need,
+)
+from robot_runtime.cli.progress import advance, counted
+from robot_runtime.errors import InvalidValueError, placed
+
+if TYPE_CHECKING:
+    from calibration.capture.check import CaptureReport
+    from calibration.capture.sources.spec import Source
+
+_SPEC = (
+    "KIND:FILE,option=value,... KIND: record3d, arkit, realsense, gopro, aria, euroc, video, log. Options: "
+    "camera, "
+    "trajectory (with axes and up), extrinsic, tcp, gripper; docs/capture.md has them all."
+)
+Spec = Annotated[str | None, arg(metavar="KIND:FILE,...", help_behavior_hint="(optional)")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureImport:
+    """Put recordings of devices into a raw capture: units, axes and orders are converted, nothing is
+    changed later.
+
+    A folder that holds a capture already gets a new part. Exit code 1: nothing of it can be used; it stays
+    there, to be looked at or deleted.
+
+    Example: robot-runtime capture import --output captures/kitchen --task "fetch the cup"
+    --board board/board.json --marks marks.csv --chest record3d:chest.r3d
+    --hand gopro:GX010042.MP4,trajectory=hand.txt,camera=hand.json
+    """
+
+    output: OutputFolder
+    """The capture's folder."""
+    chest: Annotated[str, arg(help=f"The chest's recording: {_SPEC}", metavar="KIND:FILE,...")]
+    hand: Spec = None
+    """The hand's, if there is one."""
+    left_hand: Spec = None
+    """Where there are two."""
+    right_hand: Spec = None
+    """Where there are two."""
+    marks: Maybe[InputFile] = None
+    """Table of what,begin_s,end_s: demonstration, discard, anchor, sync, lean; [s] from the chest's start."""
+    task: str = ""
+    """What is demonstrated, in words: what a policy will be told."""
+    person: str = ""
+    """Who demonstrates."""
+    board: Maybe[InputFile] = None
+    """The board that is shown to the cameras, as `calibrate board` wrote it."""
+    board_height_m: Maybe[Height] = None
+    """How high the board lay above the floor, where it lay flat [m]."""
+    chest_height_m: Maybe[ChestHeight] = None
+    """How high the chest's camera is above the floor when its wearer stands upright [m]."""
+    shared_clock: bool = False
+    """All devices have one clock: no sync spans are needed."""
+
+    def main(self) -> int:
+        need("scipy", "av", "cv2", extras=("calibration",))
+        from calibration.capture.check import check_capture
+        from calibration.capture.raw import CaptureWriter, RawCapture
+        from calibration.capture.sources.marks_file import read_marks
+        from calibration.capture.sources.recording import write
+        from calibration.capture.sources.spec import parse, read
+        from calibration.capture.values import Setup
+
+        sources: dict[str, Source] = {}
+        for role in ("chest", "hand", "left_hand", "right_hand"):
+            if (text := getattr(self, role)) is not None:
+                try:
+                    sources[role] = parse(text)
+                except InvalidValueError as error:
+                    raise placed(error, f"--{role.replace('_', '-')}") from error
+        _check_different(sources)
+        recordings = {role: read(source) for role, source in sources.items()}
+        for role, each in recordings.items():
+            for line in each.lacks:
+                plain_console(is_error=True).print(f"warning: {role}: {line}", soft_wrap=True, markup=False)
+        chest = recordings["chest"]
+        marks = [] if self.marks is None else read_marks(self.marks, chest.start_ns, end_ns=chest.end_ns)
+        setup = Setup(
+            devices={role: each.info for role, each in recordings.items()},
+            task=self.task,
+            person=self.person,
+            board=None if self.board is None else _board(self.board),
+            more=self._more(),
+        )
+        with ExitStack() as stack:
+            writer = stack.enter_context(CaptureWriter(self.output, setup, is_whole=True))
+            progress = stack.enter_context(counted(stays=False))
+            for role, each in recordings.items():
+                total = len(each.frames_ns) if each.frames_ns is not None and each.video is None else 1
+                bar = progress.add_task(role, total=total)
+                write(writer, role, each, on_picture=lambda bar=bar: progress.advance(bar))  # type: ignore[misc]
+                progress.update(bar, completed=total)
+            for mark in marks:
+                writer.mark(mark.t_ns, mark.what, mark.by)
+        with counted(stays=False) as progress:
+            bar = progress.add_task("look for the board", total=None)
+            report = check_capture(
+                RawCapture.open(writer.path),
+                with_checksums=False,
+                progress=advance(progress, bar),
+            )
+        show(writer.path, report)
+        if not report.usable:
+            plain_console(is_error=True).print(_to_do(writer.path, report), soft_wrap=True, markup=False)
+        if damage := dict.fromkeys(each.damage for each in recordings.values() if each.damage):
+            raise InvalidValueError("; ".join(damage))
+        return 0 if report.usable else 1
+
+    def _more(self) -> dict[str, Any]:
+        more: dict[str, Any] = {"clock": "shared"} if self.shared_clock else {}
+        heights = {"board_height_m": self.board_height_m, "chest_height_m": self.chest_height_m}
+        return more | {name: value for name, value in heights.items() if value is not None}
+
+
+def _to_do(path: Path, report: "CaptureReport") -> str:
+    """After an import of which nothing can be used: the same command again would make a part beside it."""
+    is_unjoined = any(each.name == "clocks-not-joined" for each in report.verdict.reasons)
+    clock = ", with --shared-clock if one clock stamped all devices" if is_unjoined else ""
+    return (
+        f"not usable: it stays in {path}. Mend what is said above, and import it again{clock}, into another "
+        f"--output; or delete {path} first: into a capture that is there it would go as another part"
+    )
+
+
+def _check_different(sources: "Mapping[str, Source]") -> None:
+    """InvalidValueError: two roles have one device's recording; a run's log has several."""
+    seen: dict[tuple[object, ...], str] = {}
+    for role, source in sources.items():
+        which = [source.options.get(name) for name in ("view", "part") if source.kind == "log"]
+        other = seen.setdefault((source.path.resolve(), *which), role)
+        if other != role:
+            first, second = (f"--{each.replace('_', '-')}" for each in (other, role))
+            raise InvalidValueError(f"{first} and {second} are one recording: {source.path}")
+
+
+def _board(path: Path) -> dict[str, Any]:
+    from calibration.board import Board
+    from calibration.store import load
+
+    return load(path, Board).to_dict()

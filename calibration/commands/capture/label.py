@@ -1,0 +1,323 @@
+"""`robot-runtime capture label`: from captures to a dataset that a policy learns from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from rich.table import Table
+
+from calibration.commands.capture.check import Captures, reasons_of
+from robot_runtime.cli.console import plain_console
+from robot_runtime.cli.options import (
+    ChestHeight,
+    FramesPerSecond,
+    Height,
+    HouseholdTask,
+    InputFile,
+    Maybe,
+    OutputFile,
+    OutputFolder,
+    Pixels,
+    Several,
+    Within,
+    ZarrFolder,
+    need,
+)
+from robot_runtime.cli.progress import advance, counted
+from robot_runtime.error_text import writing
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.providers import provider
+from robot_runtime.results import keep_text, result_json
+
+if TYPE_CHECKING:
+    from calibration.commands.capture.reach import Target
+    from calibration.labels.export_lerobot import Labelled, Written
+    from calibration.labels.export_umi import UmiWritten
+    from calibration.labels.values import Drift, LabelConfig
+
+DriftOption = tuple[Annotated[float, Within(0.1, 1000.0)], Annotated[float, Within(0.001, 45.0)]]
+"""[mm] and [degrees], each on the first metre."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureLabel:
+    """Make a dataset of captures: the hand in a virtual base, the base on the floor, things as they were.
+
+    Demonstrations that cannot be used are left out, with the reason; what is in the dataset already is not
+    labelled again. Exit code 1: nothing could be used.
+
+    Example: robot-runtime capture label captures/kitchen --output datasets/fetch --task fetch
+    """
+
+    captures: Captures
+    """Their folders."""
+    output: Maybe[OutputFolder] = None
+    """LeRobot v3 dataset, made or gone on with."""
+    umi: Maybe[ZarrFolder] = None
+    """A UMI replay buffer (Zarr v2), a folder that ends in .zarr."""
+    labels: Literal["decoupled", "chest", "world"] = "decoupled"
+    """What the action tells the hand in. decoupled: a base that neither leans nor sways. chest: the chest as
+    it is. world: the room. The others stand beside it in the dataset."""
+    task: Maybe[HouseholdTask] = None
+    """A household task: joints and reach of its robot, and the scene as its policies know it, so that `train
+    --task ... --dataset ...` learns from it."""
+    robot: Maybe[InputFile] = None
+    """In place of --task, a robot.toml whose arm has kinematics and limits."""
+    no_sideways: bool = False
+    """The base of --robot drives ahead and turns, and not sideways: how much of the way does is asked too."""
+    anchors: Several[InputFile] = ()
+    """Anchors of one capture, by `calibrate anchor`; solved from the marked clips if not given."""
+    hand: Maybe[Literal["hand", "right_hand", "left_hand"]] = None
+    """Which hand; the one there is if not given."""
+    tcp: Maybe[InputFile] = None
+    """Where the TCP is in the hand's camera, by `calibrate tcp`; as the capture says if not given."""
+    fps: FramesPerSecond = 20
+    """Rows a second; `train` wants 20."""
+    slower: Annotated[float, Within(0.2, 10.0)] = 1.0
+    """How many times as long as the person the robot is to take, as far as arms lag behind people."""
+    board_height_m: Maybe[Height] = None
+    """Of the board above the floor, lying flat [m]; as the capture says if not given."""
+    chest_height_m: Maybe[ChestHeight] = None
+    """Of the chest camera above the floor, standing upright [m]."""
+    cut_off_hz: Annotated[float, Within(0.05, 5.0)] = 0.6
+    """Faster than that the virtual base does not move to and fro."""
+    size: Maybe[tuple[Pixels, Pixels]] = None
+    """Height and width of the dataset's pictures; as filmed if not given."""
+    shared_clock: bool = False
+    """Both devices were stamped by one clock: no sync clip is needed."""
+    chest_drift: DriftOption = (5.0, 0.12)
+    """What its odometry wanders on the first metre, as a standard deviation: of place along each axis [mm],
+    and of yaw [degrees]. It grows with the root of the way: say more for a device that drifts more."""
+    hand_drift: DriftOption = (5.0, 0.12)
+    """The same of the hand's."""
+    no_tags: bool = False
+    """Leave the gripper's tags out, by which drift is corrected where the chest camera saw them."""
+    json: Maybe[OutputFile] = None
+    """Write what was found for each demonstration to this file."""
+
+    def main(self) -> int:
+        self._need()
+        if self.task is not None and self.robot is not None:
+            raise InvalidValueError("--task and --robot both say who is to do it: give one of them")
+        if self.no_sideways and self.robot is None:
+            raise InvalidValueError("--no-sideways is said of a robot of one's own, with --robot")
+        if self.anchors and len(self.captures) > 1:
+            raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
+        self._refuse_other_pace()
+        target = self._target()
+        self._refuse_other_task()
+        labelled, broken = self._labelled(target)
+        try:
+            written, umi = self._written(labelled, target), self._umi(labelled)
+        except InvalidValueError:
+            show(labelled, [], broken)  # why none of them can be used is said there
+            raise
+        show(labelled, written, broken)
+        if umi is not None:
+            print(f"{self.umi}: {umi}")
+        if self.output is not None and any(each.num_frames for each in written):
+            print(f"next: robot-runtime capture replay {self.output} --video labels.mp4")
+        if self.output is None and self.umi is None:
+            print("no dataset was written: --output FOLDER makes one, --umi FILE.zarr one for UMI")
+        if self.json is not None:
+            keep_text(self.json, result_json({"demonstrations": [as_json(each) for each in labelled]}))
+        return 0 if any(_is_usable(each) for each in labelled) else 1
+
+    def _refuse_other_pace(self) -> None:
+        from calibration.labels.export_lerobot import refuse_other_pace
+        from robot_runtime.dataset.stored import StoredDataset
+
+        if self.output is not None and (self.output / "meta" / "info.json").is_file():
+            refuse_other_pace(self.output, StoredDataset(self.output).features, self.slower)
+
+    def _refuse_other_task(self) -> None:
+        """InvalidValueError: a capture demonstrates something else than --task, which `train` refuses."""
+        from calibration.capture.raw import RawCapture, parts_of
+
+        if self.task is None:
+            return
+        wanted = provider("simulation").make_task(self.task).instruction
+        for path in (part for folder in self.captures for part in parts_of(folder)):
+            if (shown := RawCapture.open(path).setup.task) != wanted:
+                raise InvalidValueError(
+                    f"{path} demonstrates {shown!r}, --task {self.task} is {wanted!r}: record or import "
+                    f"it with --task {wanted!r} if that is what it shows; for another task give --robot "
+                    "robot.toml in place of --task"
+                )
+
+    def _need(self) -> None:
+        """ExtraMissingError names all extras that these options need."""
+        modules, extras = ["scipy", "cv2", "av"], ["calibration"]
+        if self.task is not None:
+            modules, extras = [*modules, "mujoco"], [*extras, "sim"]
+        if self.output is not None:
+            modules, extras = [*modules, "lerobot"], [*extras, "lerobot"]
+        need(*modules, extras=extras)
+
+    def _target(self) -> "Target | None":
+        from calibration.commands.capture.reach import of_file
+
+        if self.task is not None:
+            target: Target = provider("simulation").capture_robot(self.task)
+            return target
+        return None if self.robot is None else of_file(self.robot, is_holonomic=not self.no_sideways)
+
+    def _config(self, target: "Target | None") -> "LabelConfig":
+        from calibration.labels.smoothing import Pace, Smoothing
+        from calibration.labels.values import LabelConfig
+
+        pace = Pace() if target is None or target.pace is None else target.pace
+        return LabelConfig(
+            fps=self.fps,
+            slower=self.slower,
+            board_height_m=self.board_height_m,
+            chest_height_m=self.chest_height_m,
+            smoothing=Smoothing(cut_off_hz=self.cut_off_hz, pace=pace),
+            chest_drift=_drift(self.chest_drift),
+            hand_drift=_drift(self.hand_drift),
+            use_tags=not self.no_tags,
+            has_shared_clock=self.shared_clock,
+        )
+
+    def _labelled(self, target: "Target | None") -> "tuple[list[Labelled], list[str]]":
+        """All demonstrations of all captures; and what is wrong with captures that could not be labelled."""
+        from calibration.capture.raw import RawCapture, parts_of
+        from calibration.commands.capture.reach import on_robot
+        from calibration.labels.export_lerobot import Labelled
+
+        paths = [part for folder in self.captures for part in parts_of(folder)]
+        config, broken = self._config(target), list[str]()
+        out: list[Labelled] = []
+        with counted(stays=False) as progress:
+            bar = progress.add_task("label", total=len(paths))
+            for path in paths:
+                look = progress.add_task(f"board in {path.name}", total=None)
+                try:
+                    out += self._of_capture(RawCapture.open(path), config, broken, advance(progress, look))
+                except InvalidValueError as error:
+                    if len(paths) == 1:
+                        raise
+                    broken.append(f"{path}: {error}")
+                progress.remove_task(look)
+                progress.advance(bar)
+        return (out if target is None else on_robot(out, target)), broken
+
+    def _of_capture(
+        self, capture: Any, config: "LabelConfig", broken: list[str], progress: Callable[[int, int], None]
+    ) -> "list[Labelled]":
+        from calibration.anchor import Anchor
+        from calibration.capture.sources.spec import pose_file
+        from calibration.labels.export_lerobot import Labelled
+        from calibration.labels.label import label_capture
+        from calibration.store import load
+
+        anchors = [load(path, Anchor) for path in self.anchors] if self.anchors else None
+        X_HE = None if self.tcp is None else pose_file(self.tcp)
+        found = label_capture(capture, config, anchors=anchors, hand=self.hand, X_HE=X_HE, progress=progress)
+        broken += [f"{capture.path}, {why}" for why in found.without]
+        return [Labelled(labels=each, joined=found.joined) for each in found.labels]
+
+    def _written(self, labelled: "Sequence[Labelled]", target: "Target | None") -> "list[Written]":
+        from calibration.labels.columns import points_of
+        from calibration.labels.export_lerobot import export_lerobot
+
+        if self.output is None or not labelled:
+            return []
+        names = sorted(set.intersection(*(set(each.labels.glimpses) for each in labelled)))
+        scene = points_of(names) if target is None or target.scene is None else target.scene
+        with counted(stays=False) as progress, writing(self.output):
+            bar = progress.add_task(f"write {self.output.name}", total=len(labelled))
+            return export_lerobot(
+                labelled,
+                self.output,
+                kind=self.labels,
+                scene=scene if names else None,
+                robot_type="person" if target is None else target.name,
+                size=self.size,
+                progress=advance(progress, bar),
+            )
+
+    def _umi(self, labelled: "Sequence[Labelled]") -> "UmiWritten | None":
+        from calibration.labels.export_umi import export_umi
+
+        if self.umi is None or not labelled:
+            return None
+        with counted(stays=False) as progress, writing(self.umi):
+            bar = progress.add_task(f"write {self.umi.name}", total=len(labelled))
+            return export_umi(labelled, self.umi, progress=advance(progress, bar))
+
+
+def _drift(said: tuple[float, float]) -> "Drift":
+    """(mm, degrees) of place and yaw, per root of a metre."""
+    from math import radians
+
+    from calibration.labels.values import Drift
+
+    return Drift(walk_m=said[0] / 1e3, walk_rad=radians(said[1]))
+
+
+def _is_usable(each: "Labelled") -> bool:
+    return each.labels.verdict.ok and (each.done is None or each.done.verdict.ok)
+
+
+def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: Sequence[str]) -> None:
+    """One line for each demonstration."""
+    console = plain_console(is_wide=True)
+    for line in broken:
+        console.print(line, soft_wrap=True, markup=False)
+    if not labelled:
+        return
+    has_robot = labelled[0].done is not None
+    heads = ["capture", "nr", "long [s]", "way [m]", "hand +- [mm]", "base off [mm]"]
+    table = Table(*heads, *(["reached [%]"] if has_robot else []), "verdict", "why", box=None, pad_edge=False)
+    whys = {(each.capture, each.demonstration): each.why for each in written}
+    for each in labelled:
+        found, capture = each.labels.figures, each.joined.capture.path
+        reasons = reasons_of(each.labels.verdict) + (
+            [] if each.done is None else reasons_of(each.done.verdict)
+        )
+        row = [
+            capture.name if len(labelled) > 1 else str(capture),
+            str(each.labels.demonstration),
+            f"{found['duration_s']:.1f}",
+            f"{found['base_path_m']:.1f}",
+            f"{1e3 * found['hand_sigma_m']:.1f}",
+            f"{1e3 * found['base_off_person_m']:.0f}",
+        ]
+        row += [] if each.done is None else [f"{100 * each.done.reached_share:.0f}"]
+        why = whys.get((capture, each.labels.demonstration), "")
+        usable = _is_usable(each)
+        verdict = "there already" if why == "in the dataset already" else "usable" if usable else "not usable"
+        table.add_row(*row, verdict, "\n".join(reasons), style=None if usable else "red")
+    console.print(table)
+    if has_robot and labelled[0].done is not None:
+        x, y = np.round(labelled[0].done.x_GB[:2], 1) + 0.0  # and no -0.0
+        console.print(f"robot's base in the person's: {x:+.1f} m forwards, {y:+.1f} m to the left")
+    if written:
+        rows = sum(each.num_frames for each in written)
+        console.print(f"{sum(each.num_frames > 0 for each in written)} episodes, {rows} frames written")
+
+
+def as_json(each: "Labelled") -> dict[str, Any]:
+    """What was found."""
+    done = each.done
+    robot = (
+        {}
+        if done is None
+        else {
+            "reached_share": done.reached_share,
+            "joint_share": done.joint_share,
+            "speed_share": done.speed_share,
+            "lateral_share": done.lateral_share,
+            "base_offset": done.x_GB.tolist(),
+            "robot_verdict": done.verdict.to_dict(),
+        }
+    )
+    return {
+        "capture": str(each.joined.capture.path),
+        "demonstration": each.labels.demonstration,
+        "figures": {name: float(value) for name, value in each.labels.figures.items()},
+        "verdict": each.labels.verdict.to_dict(),
+        **robot,
+    }

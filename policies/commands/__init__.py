@@ -1,0 +1,1 @@
+"""Commands that serve, train and describe policies."""

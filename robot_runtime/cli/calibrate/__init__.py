@@ -1,1 +1,0 @@
-"""`robot-runtime calibrate`: one module per subcommand."""

@@ -1,1 +1,0 @@
-"""`robot-runtime capture`: one module per subcommand."""

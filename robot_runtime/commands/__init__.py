@@ -1,0 +1,1 @@
+"""Commands that run a robot and look at what it did."""

@@ -1,0 +1,34 @@
+"""`--page` of a run, `open_page`, and of a live calibration, `open_guide_page`."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from robot_runtime.page.guide_page import GuidePage
+from robot_runtime.page.run_page import RunPage
+from robot_runtime.robot.run import Session
+from robot_runtime.transport.address import host_and_port
+
+COMMAND = (sys.executable, "-P", "-m", "robot_runtime.commands.page_child")
+
+
+def open_page(session: Session, address: Sequence[str], *, say: Callable[[str], None]) -> RunPage:
+    """The page of a session that has been entered and keeps a log; a context manager.
+
+    address: HOST:PORT, or nothing for the usual place. say: gets where the page is.
+    """
+    log = session.runner.run_log
+    assert log is not None
+    return RunPage(COMMAND, log, session.post, address=_place(address), say=say)
+
+
+def open_guide_page(address: Sequence[str], *, say: Callable[[str], None]) -> GuidePage:
+    """The page of a live calibration; a context manager. address, say: as of `open_page`."""
+    return GuidePage(COMMAND, address=_place(address), say=say)
+
+
+def _place(address: Sequence[str]) -> tuple[str, int] | None:
+    """Host and port; None: nothing was said."""
+    if not address:
+        return None
+    host, port = host_and_port(address[0])
+    return "0.0.0.0" if host == "*" else host.strip("[]"), 0 if port == "*" else int(port)

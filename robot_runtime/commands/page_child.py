@@ -1,0 +1,51 @@
+"""The process of a page, `python -m robot_runtime.commands.page_child`: `page.process` starts it."""
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+import msgspec
+
+if TYPE_CHECKING:
+    from robot_runtime.page.child import Told
+
+
+def main() -> int:
+    """Show a run or a calibration until standard input ends; returns the exit code."""
+    from robot_runtime.error_text import sentence
+    from robot_runtime.page.child import Told, serve_guide
+    from robot_runtime.page.guide import GuideTold
+
+    logging.disable(logging.CRITICAL)
+    told: Told | GuideTold = msgspec.json.decode(sys.stdin.buffer.readline(), type=Told | GuideTold)
+    said, sys.stdout = sys.stdout, sys.stderr  # libraries print
+    try:
+        match told:
+            case Told():
+                _serve_run(told, said)
+            case GuideTold():
+                serve_guide(told, sys.stdin.buffer, said)
+    except BaseException as error:
+        print(sentence(error) or f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _serve_run(told: "Told", said: TextIO) -> None:
+    from robot_runtime.errors import InvalidValueError
+    from robot_runtime.page.child import serve_live
+    from robot_runtime.page.robot_model import body_named
+
+    try:
+        body = body_named(told.model, told.columns)
+    except InvalidValueError as error:
+        print(f"the robot is shown without its model: {error}", file=sys.stderr)
+        body = None
+    serve_live(told, body, said, until=lambda: [*sys.stdin.buffer].clear())
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # at once: threads of viser's pool would be waited for

@@ -1,0 +1,309 @@
+"""One file describes a robot: `RobotFile`, read from TOML into the values that Python users build themselves.
+
+    name = "fr3"
+
+    [parts.arm]                       a name of your own: arm, left_arm, gripper, base, lift, ...
+    driver = "franka-arm"             shipped, or my_robot.py:MyArm, or package.module:MyArm
+    host = "172.16.0.2"               whatever else the driver takes
+    latency_s = 0.1                   command to motion: rows are sent that much earlier
+
+    [parts.arm.limits]
+    of = "fr3"                        a data sheet
+    share = 0.2                       of its speeds and accelerations
+
+A file is looked at as a whole before any driver is made, and drivers are made before anything moves. Keys and
+names that nobody knows are refused with the nearest that are known.
+"""
+
+import contextlib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from robot_runtime.core.camera_watch import CameraLimits
+from robot_runtime.core.plan.limits import Limits, PartLimits
+from robot_runtime.core.plan.predict import HandPose
+from robot_runtime.core.state_watch import StateLimits
+from robot_runtime.core.values.action import NS_PER_S, ActionField
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError, placed
+from robot_runtime.load_object import load_made
+from robot_runtime.page.robot_model import FR3, check_model
+from robot_runtime.providers import provider
+from robot_runtime.robot.config import MAX_HZ
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot_file.check import Table, action_field, check_home, check_keys, check_sections
+from robot_runtime.robot_file.code import Code
+from robot_runtime.robot_file.kinds import misfit
+from robot_runtime.robot_file.kinematics import hand_pose_of
+from robot_runtime.robot_file.limits import limits_of
+from robot_runtime.robot_file.make import Failures, Maker
+from robot_runtime.robot_file.names import DATA_SHEETS, code_of, data_sheet, shipped_for
+from robot_runtime.robot_file.teleop import made_teleop
+from robot_runtime.robot_file.toml_error import the_line
+from robot_runtime.user_code import UserCodeError
+
+__all__ = ["OpenRobot", "RobotFile", "open_robot"]
+
+ROBOTS = "robot_runtime.robots"
+"""Group of the entry points that name robots."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenRobot:
+    """A robot whose drivers are there, and what else its file says of a run."""
+
+    robot: Robot
+    options: Mapping[str, Any]
+    """Of `robot_runtime.Session`: name, control_hz, limits of what is measured, switches."""
+    home: Mapping[str, tuple[float, ...]]
+    """Part -> where its joints wait [rad]."""
+    calibrations: Mapping[str, Any] = field(default_factory=dict)
+    """Camera -> what its calibration file holds: where it sits, or how it sees."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RobotFile:
+    """A robot as a file describes it; nothing is connected yet."""
+
+    path: Path
+    table: Table
+    """As it was read, with what was set over it."""
+
+    @classmethod
+    def load(cls, path: str | Path, settings: Sequence[str] = ()) -> "RobotFile":
+        """
+        settings: `parts.arm.host=172.16.0.3` each: what is said of them in the file is replaced.
+        InvalidValueError: there is no such file, it is no TOML, or a key or name in it is unknown.
+        """
+        path = Path(path)
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise InvalidValueError(
+                f"a robot is described in {path}, which cannot be read: {error.strerror}"
+            ) from None
+        except UnicodeDecodeError as error:
+            raise InvalidValueError(f"{path} is no TOML: {error}") from None
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidValueError(f"{path} is no TOML: {error}{the_line(text, error)}") from None
+        except (ValueError, RecursionError) as error:  # 5000 digits, 3000 brackets
+            raise InvalidValueError(f"{path} is no TOML: {error}") from None
+        for setting in settings:
+            _set(table, setting)
+        with _said_of(path):
+            file = cls(path=path, table=provider("calibration").with_delays(table, path.parent))
+            check_sections(file.table)
+            file._options()
+            file._calibrations()
+        return file
+
+    @contextlib.contextmanager
+    def open(self, failed: Failures | None = None) -> Iterator[OpenRobot]:
+        """Make its drivers, move nothing, and close them in the end.
+
+        failed: what fails is put there by its place, as `parts.arm`, and is left out of the robot; None: the
+            first that fails is raised.
+        InvalidValueError, DriverError: what the drivers say; and limits beyond what a driver says of its
+        hardware.
+        """
+        with contextlib.ExitStack() as opened:
+            with _said_of(self.path):
+                made = self._opened(Maker(opened, self.path.parent, failed))
+            yield made
+
+    def code(self) -> dict[str, Code]:
+        """Place -> the code there that opening the file runs; imports nothing of it.
+
+        What a robot file may not name is left out: `open` raises that.
+        """
+        out: dict[str, Code] = {}
+        for section in ("devices", "parts", "sensors", "cameras", "operator"):
+            for name, table in self._tables(section):
+                place, text, limits = f"{section}.{name}", table["driver"], table.get("limits", {})
+                with contextlib.suppress(InvalidValueError):
+                    if not text.startswith("@"):
+                        out[place] = code_of(text, self.path.parent, shipped_for(name))
+                with contextlib.suppress(InvalidValueError):
+                    if section == "parts" and "of" in limits:
+                        sheet = Code.of(str(limits["of"]), self.path.parent, DATA_SHEETS)
+                        out[f"{place}.limits"] = sheet
+        return out
+
+    def _opened(self, maker: Maker) -> OpenRobot:
+        self._made("devices", maker, maker.devices)  # one may name another that stands before it
+        found = {kind: self._made(kind, maker) for kind in ("parts", "sensors", "cameras")}
+        switches = self._operator(maker)
+        drivers = found["parts"]
+        parts = {name: table for name, table in self._tables("parts") if name in drivers}
+        limits: dict[str, PartLimits] = {}
+        actions: list[ActionField] = []
+        home: dict[str, tuple[float, ...]] = {}
+        for name, table in parts.items():
+            if "limits" in table:
+                with maker.attempt(where := f"parts.{name}.limits"):
+                    sheets = partial(data_sheet, folder=self.path.parent)
+                    limits[name] = limits_of(where, table["limits"], drivers[name], name, sheets)
+            with maker.attempt(f"parts.{name}"):
+                if (action := action_field(name, table, drivers[name])) is not None:
+                    actions.append(action)
+            if "home" in table:
+                with maker.attempt(f"parts.{name}.home"):
+                    check_home({name: (q := tuple(map(float, table["home"])))}, drivers, limits)
+                    home[name] = q
+        hand_poses: dict[str, HandPose] = {}
+        for name, table in parts.items():
+            if "kinematics" in table:
+                with maker.attempt(where := f"parts.{name}.kinematics"):
+                    folder = self.path.parent
+                    hand_poses[name] = hand_pose_of(where, table["kinematics"], drivers[name], folder)
+        late: dict[str, Any] = {
+            name: float(table["latency_s"]) for name, table in parts.items() if "latency_s" in table
+        }
+        robot = Robot(
+            drivers,
+            sensors=found["sensors"],
+            cameras=found["cameras"],
+            limits=Limits(limits) if limits else None,
+            actions=tuple(actions),
+            hand_pose=hand_poses or None,
+            latency_s=late,
+        )
+        options = self._options() | switches
+        return OpenRobot(robot=robot, options=options, home=home, calibrations=self._calibrations())
+
+    def _operator(self, maker: Maker) -> dict[str, Any]:
+        """Switches, and what a person leads with."""
+        out: dict[str, Any] = {}
+        for name, table in self._tables("operator"):
+            with maker.attempt(where := f"operator.{name}"):
+                out |= (
+                    made_teleop(maker, where, table) if name == "teleop" else {name: maker.make(where, table)}
+                )
+        return out
+
+    def _made(self, section: str, maker: Maker, into: dict[str, Any] | None = None) -> dict[str, Any]:
+        out = {} if into is None else into
+        for name, table in self._tables(section):
+            with maker.attempt(where := f"{section}.{name}"):
+                out[name] = maker.make(where, table)
+        return out
+
+    def _tables(self, section: str) -> list[tuple[str, Table]]:
+        return list(self.table.get(section, {}).items())
+
+    def _options(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"name": self.table.get("name", self.path.stem)}
+        if not isinstance(out["name"], str):
+            raise InvalidValueError(f"name takes a text, got {out['name']!r:.60}")
+        if (model := self._model()) is not None:
+            out["model"] = model
+        if "control_hz" in self.table:
+            out["control_hz"] = _number("control_hz", self.table["control_hz"], most=MAX_HZ)
+        for section, kind in (("state_limits", StateLimits), ("camera_limits", CameraLimits)):
+            if section in self.table:
+                out[section] = _watch_limits(section, kind, self.table[section])
+        return out
+
+    def _calibrations(self) -> dict[str, Any]:
+        return {
+            name: provider("calibration").calibration_of(
+                f"cameras.{name}.calibration", table["calibration"], self.path.parent
+            )
+            for name, table in self._tables("cameras")
+            if "calibration" in table
+        }
+
+    def _model(self) -> str | None:
+        """What the robot looks like: a file beside this one, or a name; one Franka is known."""
+        said = self.table.get("model")
+        if said is None:
+            arms = [table for _, table in self._tables("parts") if table.get("driver") == "franka-arm"]
+            return FR3 if len(arms) == 1 else None
+        if not isinstance(said, str):
+            raise InvalidValueError(f"model takes a text, a file's name or {FR3!r}, got {said!r:.60}")
+        model = said if said == FR3 else str(self.path.parent / said)
+        check_model(model)
+        return model
+
+
+@contextlib.contextmanager
+def open_robot(
+    text: str, settings: Sequence[str] = (), *, failed: Failures | None = None
+) -> Iterator[OpenRobot]:
+    """The robot that a command line names: a file that describes it, or an object of the user's.
+
+    settings: over what the file says. failed: as in `RobotFile.open`.
+    InvalidValueError, DriverError, UserCodeError: as in `RobotFile` and `load_made`.
+    """
+    if text.endswith(".toml"):
+        with RobotFile.load(text, settings).open(failed) as opened:
+            yield opened
+        return
+    if settings:
+        raise InvalidValueError(f"--set is for a robot that a .toml file describes, got {text}")
+    robot = load_made(text, group=ROBOTS, what="robot", is_one=lambda found: isinstance(found, Robot))
+    assert isinstance(robot, Robot)
+    yield OpenRobot(robot=robot, options={}, home={})
+
+
+def _watch_limits(section: str, kind: type, table: Table) -> Any:
+    """`StateLimits` or `CameraLimits`, whose times a file gives in seconds."""
+    names = {
+        each.name.removesuffix("_ns") + "_s" if each.name.endswith("_ns") else each.name: each.name
+        for each in fields(kind)
+    }
+    if not isinstance(table, Mapping):
+        raise InvalidValueError(f"{section} is a table, [{section}], got {table!r:.60}")
+    check_keys(section, table, tuple(names))
+    values = {}
+    for key, value in table.items():
+        is_time = names[key].endswith("_ns")
+        if not is_time and (wanted := misfit(kind, names[key], value)):
+            raise InvalidValueError(f"{section}.{key} takes {wanted}, got {value!r:.60}")
+        values[names[key]] = round(_number(f"{section}.{key}", value) * NS_PER_S) if is_time else value
+    try:
+        return kind(**values)
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{section}: {error}") from None
+
+
+def _number(where: str, value: Any, *, most: float = 3600.0) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= most:
+        raise InvalidValueError(f"{where} takes a number above 0, up to {most:g}, got {value!r:.60}")
+    return float(value)
+
+
+def _set(table: dict[str, Any], setting: str) -> None:
+    """Replace one value: `parts.arm.host=172.16.0.3`, read as TOML if it is, else as a text."""
+    key, equals, text = setting.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise InvalidValueError(f"a setting is written as parts.arm.host=VALUE, got {setting!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(f"{setting[:60]!r}: {error}") from None
+    at: Any = table
+    for name in path[:-1]:
+        at = at.setdefault(name, {})
+        if not isinstance(at, dict):
+            raise InvalidValueError(f"{setting!r}: {name} is no table")
+    at[path[-1]] = value
+
+
+@contextlib.contextmanager
+def _said_of(path: Path) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except UserCodeError:
+        raise
+    except RobotRuntimeError as error:
+        raise placed(error, path) from error

@@ -1,0 +1,1 @@
+"""Commands that run, evaluate and record in simulation."""

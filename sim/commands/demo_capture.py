@@ -1,0 +1,268 @@
+"""`robot-runtime demo capture`: a person demonstrates without a robot, and a robot does as she did."""
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robot_runtime.cli.options import OutputFolder, check_option, need
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep_text, result_json
+from sim.commands.demo_stages import Kept, Stages, kept_if_interrupted
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from calibration.labels.values import Labels
+    from robot_runtime.evaluation.result import Episode
+    from sim.capture.loop import Session
+    from sim.capture.performance import Performance
+    from sim.capture.told import Told
+    from sim.commands.demo import Demo
+    from sim.scene.task import EpisodeScore
+
+TASK, DEMONSTRATIONS = "wipe", 6
+STAGES = 7
+STEPS, WIDTH = 1500, 64
+"""Of the network: small, for two cores and a few minutes."""
+_DEMONSTRATIONS = "demonstrations"
+_CONTROL_PERIOD_NS = 10_000_000
+SPLICE = "state-matching"
+SENTENCE = (
+    "A simulated person wipes a counter with a gripper in her hand. A camera at her chest and one at her "
+    "wrist see it, each with a clock and an odometry of its own. What they recorded is anchored by a board "
+    "that both looked at, and told as a base that drives and a hand in it. A robot is led along that, blind; "
+    "and a small policy learns from a few such demonstrations and is tried at a counter new to it."
+)
+
+
+def show_capture(demo: "Demo", output: Path) -> int:
+    """All of it, small. InvalidValueError: an option that means nothing here."""
+    for name in ("tasks", "baseline", "duration_s"):
+        if getattr(demo, name) is not None:
+            option = "--" + name.replace("_", "-")
+            raise InvalidValueError(
+                f"demo capture takes --seed, --delay-ms, --output and --json, not {option}"
+            )
+    need(*("av", "matplotlib", "mujoco", "torch", "scipy", "cv2"), extras=("sim", "policies", "calibration"))
+    from robot_runtime.cli.progress import counted
+
+    check_option("--output", OutputFolder, output)
+    output.mkdir(parents=True, exist_ok=True)
+    kept = Kept(output)
+    with kept_if_interrupted(output), counted(with_notes=True) as progress:
+        stages = Stages(progress, STAGES)
+        seeds = recorded(output / "session", range(DEMONSTRATIONS), kept, stages)
+        session, told, without = _labelled(output / "session", stages)
+        clip = _as_it_was(output / "session", seeds[told[0].demonstration])
+        score, blind = _carried_out(told[0], clip, stages)
+        episode = _learned(demo, output, told, kept, stages)
+        first = next(each for each in session.labels if each.demonstration == told[0].demonstration)
+        media = _draw(output, clip, first, blind, episode, stages)
+    table = [
+        ["", "success", "done [s]"],
+        ["the person", "yes" if clip.success else "no", f"{clip.duration_s:.1f}"],
+        ["the robot, led along her labels", *_cells(score)],
+        [f"the robot with a policy, {demo.delay_ms:g} ms late", *_cells(episode.result.score)],
+    ]
+    counts = (
+        f"{DEMONSTRATIONS} demonstrations were recorded, {len(seeds)} came off, and the policy has learned "
+        f"from {len(told)}."
+    )
+    print(f"\n{textwrap.fill(SENTENCE, 80)}\n\n{counts}")
+    for line in without:
+        print(f"left out: {line}")
+    print()
+    for row in table:
+        print(f"{row[0]:<44}{row[1]:>8}{row[2]:>10}")
+    if demo.json is not None:
+        keep_text(demo.json, result_json({"table": table}, seeds=[demo.seed]))
+    from sim.episodes.report import write_html
+
+    page = output / "index.html"
+    write_html(
+        page,
+        title="robot-runtime demo capture",
+        introduction=f"{SENTENCE} {counts}",
+        table=table,
+        media=media,
+    )
+    print(f"capture:  {output / 'session' / 'capture'}\nreport:   {page}")
+    return 0
+
+
+def _cells(score: "EpisodeScore") -> list[str]:
+    return [
+        "yes" if score.success else "no",
+        "–" if score.completion_s is None else f"{score.completion_s:.1f}",
+    ]
+
+
+def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> list[int]:
+    """Her demonstrations, recorded by devices that err, in FOLDER/capture, unless they are there; seeds of
+    those that came off, in order. An interrupted recording goes on after the last one that is in
+    FOLDER/demonstrations."""
+    from sim.capture.recorded import performed_once, record_session
+
+    bar = stages.begin("the person demonstrates", total=len(seeds))
+    if (there := kept.get("session")) is not None and (folder / "capture").is_dir():
+        stages.update(bar, len(seeds), len(seeds), "kept")
+        stages.update(stages.begin("the cameras record her"), 1, 1, "kept")
+        return list(there)
+    if kept.get("demonstrations") is None:
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
+        kept.note("demonstrations", len(seeds))
+    for half in ("capture", "truth"):
+        shutil.rmtree(folder / half, ignore_errors=True)
+    num_kept = len(list((folder / _DEMONSTRATIONS).glob("*.npz")))
+    done: list[Performance] = []
+    writing: list[TaskID] = []
+
+    def on_demonstration(clip: "Performance") -> None:
+        done.append(clip)
+        stages.update(bar, len(done), len(seeds), f"{num_kept} kept" if num_kept else "")
+        if len(done) == len(seeds):
+            writing.append(stages.begin("the cameras record her"))
+
+    record_session(
+        TASK,
+        seeds,
+        folder,
+        film=True,
+        demonstrate=partial(performed_once, folder / _DEMONSTRATIONS),
+        on_demonstration=on_demonstration,
+    )
+    stages.update(writing[0], 1, 1)
+    good = [clip.seed for clip in done if clip.success]
+    if not good:
+        raise InvalidValueError("none of the demonstrations came off")
+    kept.note("session", good)
+    return good
+
+
+def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[Told], list[str]]":
+    """What the session says, that told of a robot, and why some is left out."""
+    from sim.capture.loop import labelled, told_of
+
+    bar = stages.begin("cameras joined by the board, labels made")
+    session = labelled(TASK, folder)
+    told, why = told_of([session], kind="decoupled")
+    stages.update(bar, len(told), len(told))
+    if not told:
+        raise InvalidValueError("none of the demonstrations can be learned from: " + "; ".join(why))
+    return session, told, why
+
+
+def _as_it_was(folder: Path, seed: int) -> "Performance":
+    """The demonstration that is shown; the others are not needed any more."""
+    from sim.capture.person import person_of
+    from sim.capture.recorded import performed_once
+
+    clip = performed_once(folder / _DEMONSTRATIONS, TASK, seed, person=person_of(seed // 100), film=True)
+    for path in (folder / _DEMONSTRATIONS).glob("*.npz"):
+        if path.stem != f"{TASK}-{seed}":
+            path.unlink()
+    return clip
+
+
+def _carried_out(told: "Told", clip: "Performance", stages: Stages) -> "tuple[EpisodeScore, list]":
+    """The robot led along the first demonstration, in the same rooms."""
+    from sim.capture.carry_out import carry_out
+
+    bar = stages.begin("the robot is led along the first labels")
+    trace: list = []
+    score = carry_out(
+        told,
+        clip.seed,
+        clip.x_WB[0],
+        trace=trace,
+        progress=lambda done, total: stages.update(bar, done, total),
+    )
+    stages.update(bar, len(trace), len(trace))
+    return score, trace
+
+
+def _learned(demo: "Demo", output: Path, told: "Sequence[Told]", kept: Kept, stages: Stages) -> "Episode":
+    """A small policy of all demonstrations, trained unless it is there, run once in rooms nobody has seen."""
+    from policies.flow.recipes import make_recipe
+    from policies.flow.train import TrainConfig, train
+    from policies.load import load_policy
+    from robot_runtime.core.method.table import METHODS
+    from sim.capture.loop import samples_of
+    from sim.demonstrations.training_data import by_labels
+    from sim.episodes.evaluate import run_episode
+    from sim.episodes.report import SNAPSHOT_PERIOD_NS
+
+    data = by_labels(TASK, samples_of(told), "base", joints=False)
+    config = TrainConfig(recipe=make_recipe("prefix"), steps=STEPS, width=WIDTH, features=data.features)
+    bar = stages.begin("a small policy is trained", total=STEPS)
+    folder = output / "policy"
+    if kept.get("policy") and folder.is_dir():
+        stages.update(bar, STEPS, STEPS, "kept")
+    else:
+        train(
+            data.demonstrations,
+            config,
+            schema=data.schema,
+            action_spec=data.spec,
+            folder=folder,
+            on_step=stages.on_step(bar),
+        )
+        kept.note("policy", {"steps": STEPS})
+    bar = stages.begin("the policy is run in other rooms")
+    episode = run_episode(
+        load_policy(str(folder)),
+        task_name=TASK,
+        method=METHODS[SPLICE],
+        seed=demo.seed,
+        delay_ns=round(demo.delay_ms * 1e6),
+        control_period_ns=_CONTROL_PERIOD_NS,
+        snapshot_period_ns=SNAPSHOT_PERIOD_NS,
+    )
+    stages.update(bar, 1, 1)
+    return episode
+
+
+def _draw(
+    output: Path,
+    clip: "Performance",
+    labels: "Labels",
+    blind: list,
+    episode: "Episode",
+    stages: Stages,
+) -> list[tuple[str, str]]:
+    """Videos and the picture of the labels, as (file name, caption)."""
+    from sim.capture.film import frames, num_frames
+    from sim.capture.plots import plot_labels
+    from sim.episodes import report
+    from sim.scene.render import Renderer, RenderingUnavailableError, write_video
+    from sim.scene.world import World
+    from sim.tasks import make_task
+
+    plot_labels(labels, clip, output / "labels.png")
+    media = [("labels.png", "Labels of the first demonstration by its capture, and what was true.")]
+    total = num_frames([clip]) + len(blind) + report.num_frames([episode])
+    bar = stages.begin("films are drawn", total=total)
+
+    def on_frame() -> None:
+        stages.advance(bar)
+
+    try:
+        write_video(output / "person.mp4", report.each_told(frames([clip]), on_frame))
+        with Renderer(World(make_task(TASK)).model, size=(360, 480)) as renderer:
+            pictures = (renderer.render(each, "overview").copy() for each in blind)
+            write_video(output / "led.mp4", report.each_told(pictures, on_frame), rate_hz=20)
+        report.write_side_by_side(
+            output / "policy.mp4", TASK, {SPLICE: episode}, insets=("chest", "wrist"), on_frame=on_frame
+        )
+    except RenderingUnavailableError as error:
+        print(f"no videos: {error}")
+        return media
+    return [
+        ("person.mp4", "The person, and what her chest camera sees."),
+        *media,
+        ("led.mp4", "The robot led along her labels, in the same rooms."),
+        ("policy.mp4", "The robot with a policy that learned from her demonstrations, in other rooms."),
+    ]

@@ -1,0 +1,169 @@
+"""`robot-runtime record`: demonstrations of a scripted expert, a LeRobot v3 dataset or an env's steps."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from robot_runtime.cli.options import (
+    SHIPPED,
+    AnyFolder,
+    Count,
+    FramesPerSecond,
+    InputFile,
+    Maybe,
+    OutputFolder,
+    Pixels,
+    Processes,
+    Seed,
+    Share,
+    Task,
+    need,
+)
+from robot_runtime.cli.progress import counted
+from robot_runtime.errors import InvalidValueError, UnknownNameError
+from robot_runtime.log import DEFAULT_FOLDER
+
+_POLICY = (
+    "Name of a shipped policy, or folder of a trained one, that drives more than half of the time; the "
+    f"recorded actions stay the expert's (dataset aggregation, DAgger). {SHIPPED}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset.
+
+    With --env those of your own expert in your own simulator, in numbers. `robot-runtime teleop` records a
+    person.
+
+    For training a vision policy, with `train --dataset` or with LeRobot. The expert is disturbed, so that
+    the dataset shows how to recover; episodes that fail are left out. With --policy all episodes are kept:
+    they show where that policy leads itself, and what the expert would do there. Finished episodes outlive
+    whatever ends the command; --resume goes on after them.
+    """
+
+    task: Task = "fetch"
+    env: Maybe[str] = None
+    """Your own simulator in place of a task, named as for eval. The recording is a small folder that train
+    --dataset learns from; it has no pictures."""
+    env_file: Maybe[InputFile] = None
+    """As for eval."""
+    expert: Maybe[str] = None
+    """With --env, who acts there: path/to/file.py:function or package.module:function. It is given the env
+    and returns a function from each step to an action."""
+    noise: Share = 0.0
+    """With --env: standard deviation of disturbances that come and go, as a share of half the action's range;
+    the recording has what the expert said, and how it came back."""
+    workers: Processes = 2
+    """With --env: processes that share the episodes."""
+    output: OutputFolder = Path("outputs/dataset")
+    """Folder of the dataset; it must not exist yet without --resume."""
+    resume: bool = False
+    """Go on in that dataset after its last episode, as if the same command had not been interrupted; with
+    another task, policy or seed it is refused."""
+    episodes: Count = 10
+    """Number of episodes to try; with --resume those that are there count too."""
+    seed: Seed = 0
+    """Decides scenes and disturbances."""
+    policy: Annotated[str | None, arg(help=_POLICY, help_behavior_hint="(optional)")] = None
+    takeover: bool = False
+    """With --policy: a scripted person with a reaction time takes over where that policy goes wrong,
+    unattended, in simulated time."""
+    log: AnyFolder = DEFAULT_FOLDER
+    """With --takeover: folder of the runs' logs, from which the dataset is made."""
+    fps: FramesPerSecond = 20
+    """With --takeover: frames a second of the dataset."""
+    cameras: Maybe[tuple[str, ...]] = None
+    """Cameras to record; the robot's own if not given: wrist, and chest on the mobile robot."""
+    size: tuple[Pixels, Pixels] = (96, 96)
+    """Height and width of the pictures [pixels]."""
+
+    def main(self) -> int:
+        if self.takeover:
+            return self._record_takeovers()
+        if (self.env is None) != (self.expert is None):
+            raise InvalidValueError("--env and --expert go together: where, and who acts there")
+        if self.env is not None and self.expert is not None:
+            return self._record_env(self.env, self.expert)
+        need("lerobot")
+        if not self.resume and self.output.exists():
+            raise InvalidValueError(f"--output: {self.output} exists (--resume goes on in one)")
+        from policies.load import load_policy
+        from sim.demonstrations.learner import Learner
+        from sim.demonstrations.recording import record_expert
+        from sim.tasks import make_task
+
+        task = make_task(self.task)
+        has = task.schema.cameras
+        cameras = tuple(name for name in has if name != "overview") if self.cameras is None else self.cameras
+        for name in cameras:
+            if name not in has:
+                raise UnknownNameError("camera", name, has)
+        learner = None
+        if self.policy is not None:
+            robot = replace(task.schema, cameras=dict.fromkeys(cameras, self.size))
+            learner = Learner(load_policy(self.policy), robot=robot, seed=self.seed)
+        with counted() as progress:
+            bar = progress.add_task(f"record {self.task}", total=self.episodes)
+            kept = record_expert(
+                self.task,
+                self.output,
+                num_episodes=self.episodes,
+                seed=self.seed,
+                cameras=cameras,
+                size=self.size,
+                learner=learner,
+                source="" if self.policy is None else f"by {self.policy}",
+                resume=self.resume,
+                say=progress.console.print,
+                progress=lambda done, kept: progress.update(bar, completed=done),
+            )
+        through = f"cameras {', '.join(cameras)}" if cameras else "no cameras"
+        print(f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, {through}")
+        return 0
+
+    def _record_takeovers(self) -> int:
+        """A scripted person takes over a policy where it goes wrong."""
+        from robot_runtime.commands.teleop import episodes_in
+        from sim.commands.record_scripted import record_scripted
+
+        if self.env is not None or self.expert is not None:
+            raise InvalidValueError("--takeover records our tasks, not --env")
+        need("lerobot")
+        already = episodes_in(self.output, self.episodes, resume=self.resume)
+        return record_scripted(
+            task=self.task,
+            policy=self.policy,
+            output=self.output,
+            log=self.log,
+            fps=self.fps,
+            episodes=range(self.seed + already, self.seed + self.episodes),
+        )
+
+    def _record_env(self, env: str, expert: str) -> int:
+        """The user's expert in the user's env."""
+        from robot_runtime.results import keep
+        from sim.commands.record_env import EnvRecording, record_env
+
+        if self.output.exists():
+            raise InvalidValueError(f"--output: {self.output} exists")
+        if self.resume or self.policy is not None or self.cameras is not None:
+            raise InvalidValueError("--resume, --policy and --cameras go with our own tasks, not with --env")
+        recording = EnvRecording(
+            env=env,
+            env_file=self.env_file,
+            expert=expert,
+            noise=self.noise,
+            seeds=range(self.seed, self.seed + self.episodes),
+        )
+        with counted() as progress:
+            bar = progress.add_task(f"record {env}", total=self.episodes)
+            steps = record_env(recording, lambda _: progress.advance(bar), workers=self.workers)
+        keep(self.output, steps.save)
+        print(
+            f"{self.output}: {steps.num_episodes} of {self.episodes} episodes of {steps.name} succeeded "
+            f"and are kept, {len(steps.state)} steps"
+        )
+        return 0

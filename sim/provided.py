@@ -1,0 +1,138 @@
+"""What commands of other packages use of the simulation; see `robot_runtime.providers`.
+
+What MuJoCo is needed for is imported by the function that needs it.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.commands.train_data import demonstrations, training_data
+from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS, hand_poses_of, make_task
+
+if TYPE_CHECKING:
+    from robot_runtime.clock import Clock
+    from robot_runtime.dataset.check.dataset import Robot
+    from robot_runtime.evaluation.result import Episode
+    from robot_runtime.log.reader import RunLog
+    from robot_runtime.page.body import Body
+    from sim.capture.robot import Target
+
+__all__ = [
+    "HOUSEHOLD_TASKS",
+    "TABLE_TASKS",
+    "TeleopScene",
+    "capture_robot",
+    "dataset_robot",
+    "demonstrations",
+    "hand_poses_of",
+    "make_task",
+    "page_body",
+    "recipe_facts",
+    "replay_log",
+    "run_real_time",
+    "training_data",
+]
+
+
+def run_real_time(task: str, **options: Any) -> "Episode":
+    """As `sim.episodes.run_episode.run_real_time`."""
+    from sim.episodes.run_episode import run_real_time
+
+    return run_real_time(task, **options)
+
+
+def replay_log(log: "RunLog", episode: int, *, video: Path | None) -> str:
+    """As `sim.episodes.replay.on_simulation`."""
+    from sim.episodes.replay import on_simulation
+
+    return on_simulation(log, episode, video=video)
+
+
+def page_body(task: str, columns: Sequence[str]) -> "Body":
+    """The robot and the scene of a task, to be drawn. columns: of the robot's states."""
+    from robot_runtime.page.mujoco_body import MujocoBody
+    from sim.scene.model import build_model
+
+    return MujocoBody(build_model(make_task(task)), columns)
+
+
+def dataset_robot(task: str) -> "Robot":
+    """Limits and reach of a task's robot, against which a dataset is checked."""
+    from robot_runtime.dataset.check.dataset import Robot
+    from robot_runtime.dataset.check.reach import Reach, bounds_of
+    from sim.scene.drivers import sim_limits
+    from sim.scene.world import World
+
+    world = World(make_task(task))
+    limits, schema = sim_limits(world), world.task.schema
+    joints = {part: arm.names for part, arm in schema.arms.items()}
+    hands = {
+        part: Reach.of(hand, tuple(f"{part}.{name}" for name in joints[part]), limits.arm(part))
+        for part, hand in hand_poses_of(task).items()
+    }
+    return Robot(bounds_of(limits, joints), hands)
+
+
+def capture_robot(task: str) -> "Target":
+    """As `sim.capture.robot.of_task`."""
+    from sim.capture.robot import of_task
+
+    return of_task(task)
+
+
+def recipe_facts(task: str) -> tuple[int, float]:
+    """What a training recipe depends on: rows of a chunk, and the lag of the robot's servos [s]."""
+    from sim.experts import action_spec_of
+    from sim.scene.model import SERVO_LAG_S
+
+    return action_spec_of(task).horizon, SERVO_LAG_S
+
+
+class TeleopScene:
+    """One scene of a task that a person drives in, with a `Session` on it."""
+
+    def __init__(
+        self,
+        task: str,
+        *,
+        seed: int,
+        clock: "Clock",
+        cameras: Sequence[str] | None,
+        size: tuple[int, int] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        """
+        cameras: which of the robot's; None: all. size: height and width of their pictures [pixels].
+        options: of the session.
+        """
+        from robot_runtime.robot.run import Session
+        from sim.scene.drivers import sim_robot
+        from sim.scene.task import with_picture_sizes
+        from sim.scene.world import World
+
+        self._task, self._seed, self._clock = make_task(task), seed, clock
+        self._world = World(self._task, seed=seed, t_start_ns=clock.now_ns())
+        has = self._task.schema.cameras
+        schema = with_picture_sizes(self._task.schema, {} if size is None else dict.fromkeys(has, size))
+        shown = {name: each for name, each in schema.cameras.items() if cameras is None or name in cameras}
+        self.session: Session = Session(
+            sim_robot(self._world, clock, cameras=shown),
+            task=self._task.instruction,
+            observe=self._world.observe,
+            name=f"simulated FR3, {task}",
+            model=f"task:{task}",
+            seed=seed,
+            clock=clock,
+            **options,
+        )
+
+    def begin(self) -> None:
+        """The scene begins now: connecting has taken its time."""
+        self._world.reset(self._seed, t_start_ns=self._clock.now_ns())
+        self._scorer = self._task.make_scorer(self._world)
+
+    def judge(self, tick: Any) -> bool | None:
+        """Whether the task has succeeded; None: it goes on."""
+        self._scorer.on_tick(tick.now_ns, self._world, tick.command, None)
+        return self._scorer.score().success if self._scorer.is_done else None
