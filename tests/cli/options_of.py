@@ -53,6 +53,7 @@ NEEDED = {
     "RIG": ("pyproject.toml",),
     "CAPTURE": (".",),
     "SOURCE": (".",),
+    "DEVICE": ("keyboard",),
     "--intrinsics": ("--intrinsics", "pyproject.toml"),
     "--open-m": ("--open-m", "0.08"),
     "A": (".",),
