@@ -8,7 +8,8 @@ from robot_runtime.core.method.request_parts import FixedExecutionHorizon
 from robot_runtime.core.method.sampler_parts import AveragedSamples, BestOfSamples
 from robot_runtime.core.method.table import METHODS, Method, method_named
 from robot_runtime.errors import UnknownNameError
-from sim.episodes.evaluation import Contestant, DelayedExpert, LeRobotEngine
+from sim.episodes.evaluation import Contestant, DelayedExpert
+from sim.lab.baselines.lerobot_contestant import LeRobotEngine
 from sim.lab.baselines.lerobot_import import lerobot_problem
 from sim.lab.baselines.lerobot_settings import Variant
 

@@ -17,7 +17,8 @@ from policies.correction import CORRECTION
 from policies.shipped import find_checkpoint, shipped_checkpoints
 from robot_runtime.core.method.capabilities import training_recipe
 from robot_runtime.core.method.table import Method
-from sim.episodes.evaluation import Contestant, DelayedExpert, LeRobotEngine
+from sim.episodes.evaluation import Contestant, DelayedExpert
+from sim.lab.baselines.lerobot_contestant import LeRobotEngine
 from sim.tasks import TASKS
 
 _FOLDER = Path(__file__).parents[1]

@@ -9,8 +9,9 @@ from robot_runtime.core.method.sampler_parts import BestOfSamples
 from robot_runtime.core.method.table import METHODS, Method
 from robot_runtime.errors import UnknownNameError
 from robot_runtime.evaluation.traces import constant
-from sim.episodes.evaluation import EvaluationConfig, LeRobotEngine, run_group
+from sim.episodes.evaluation import EvaluationConfig, run_group
 from sim.lab import policies as lab_policies
+from sim.lab.baselines.lerobot_contestant import LeRobotEngine
 from sim.lab.baselines.lerobot_import import lerobot_problem
 from sim.lab.methods import CONTESTANTS, EXPERT, contestant_named
 from sim.lab.policies import expert, recipe_needed
