@@ -7,7 +7,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import tyro
 from tyro.conf import FlagCreatePairsOff, subcommand
 
-from robot_runtime.cli.bench.commands import Bench
 from robot_runtime.cli.calibrate.command import Calibrate
 from robot_runtime.cli.capture.command import Capture
 from robot_runtime.cli.compare import Compare
@@ -46,7 +45,6 @@ Subcommand = (
     | Annotated[Describe, subcommand("describe")]
     | Annotated[Doctor, subcommand("doctor")]
     | Annotated[Keys, subcommand("keys")]
-    | Annotated[Bench, subcommand("bench")]
 )
 
 

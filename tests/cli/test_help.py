@@ -31,7 +31,7 @@ def titles(words: tuple[str, ...], capsys: pytest.CaptureFixture) -> set[str]:
 def test_boxes_of_help_have_titles_that_say_what_is_in_them(capsys):
     for words in COMMANDS:
         assert {"options"} <= titles(words, capsys) <= {"options", "positional arguments"}, words
-    for group in ((), ("calibrate",), ("capture",), ("dataset",), ("log",), ("bench",)):
+    for group in ((), ("calibrate",), ("capture",), ("dataset",), ("log",)):
         assert titles(group, capsys) == {"options", "subcommands"}, group
 
 
