@@ -35,7 +35,7 @@ NOT_HERE = {
     r"--teleop|--page|^robot-runtime page": "needs a person",
     r"act/|act_aloha|\.\.\.\.|2026|datasets/fetch|policies/mine": "names files of the user's",
     r"outputs/(folding|more|all|parts)": "names files of the user's",
-    r"measure_capture_policies|--episodes (100|250)|outputs/own|--lerobot|RosRobot": "takes hours",
+    r"capture_policies|--episodes (100|250)|outputs/own|--lerobot|RosRobot": "takes hours",
 }
 
 

@@ -1,6 +1,5 @@
 """What comparisons have in common: finished places are kept, and the same command goes on from there."""
 
-import shlex
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -11,16 +10,12 @@ from typing import TYPE_CHECKING
 from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Processes, need
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import typed_command
 
 if TYPE_CHECKING:
     from scripts.lab.cells import Cell, FailedCell, ResultsFile
     from scripts.lab.scores import Row
     from scripts.lab.training import Trainable
-
-
-def this_command() -> str:
-    """What was typed."""
-    return shlex.join(["python", "-m", "scripts.bench", *sys.argv[1:]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +81,7 @@ class Comparison(ABC):
         print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
         for refused in failed:
             print(f"left out: {refused}", file=sys.stderr)
-        if rows := self._beside(rows_of(cells, results, command=this_command()), kept):
+        if rows := self._beside(rows_of(cells, results, command=typed_command()), kept):
             self.output.mkdir(parents=True, exist_ok=True)
             self._write(rows, [str(each) for each in (*missing, *failed)])
         return 0
