@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
+import numpy as np
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
@@ -105,3 +106,9 @@ def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int]
     seeds: of the episodes or draws; none if nothing is drawn.
     """
     keep_text(path, result_json(data, seeds=seeds))
+
+
+def percentiles(times: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """p50, p95 and p99; NaN of nothing."""
+    values = np.percentile(times, [50, 95, 99]) if len(times) else np.full(3, np.nan)
+    return dict(zip(("p50", "p95", "p99"), map(float, values), strict=True))

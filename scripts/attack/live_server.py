@@ -12,12 +12,32 @@ from types import TracebackType
 from policies.scripted import FRANKA
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.events import PartReceived, ServerLost
 
 START_S = 120.0
 PERIOD_S = 0.05
+
+
+def started_server(folder: Path, *options: str) -> tuple[subprocess.Popen, str]:
+    """A process of `serve` that is ready, and its address; the file `log` of the folder has what it prints.
+
+    RobotRuntimeError: it ended before, or takes too long.
+    """
+    facts, log = folder / "ready.json", folder / "log"
+    command = [sys.executable, "-m", "robot_runtime.cli", "serve", *options]
+    command += ["--address", "tcp://127.0.0.1:*", "--json", str(facts)]
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    deadline_s = time.monotonic() + START_S
+    while not facts.exists():
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            process.kill()
+            raise RobotRuntimeError(f"the server did not start: {log.read_text()}")
+        time.sleep(0.05)
+    return process, json.loads(facts.read_text())["address"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +54,7 @@ class LiveServer:
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory()
-        facts = Path(self._folder.name) / "facts.json"
-        command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", "hold"]
-        command += ["--address", "tcp://127.0.0.1:*", "--json", str(facts)]
-        self._log = (Path(self._folder.name) / "log").open("w+")
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
-        deadline_s = time.monotonic() + START_S
-        while not facts.exists() and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        self.address: str = json.loads(facts.read_text())["address"]
+        self._process, self.address = started_server(Path(self._folder.name), "--policy", "hold")
         self._robot = PolicyClient(self.address, schema=FRANKA)
         self._robot.wait_until_ready(START_S)
         self._num_asked = 0
@@ -56,7 +68,6 @@ class LiveServer:
         self._robot.close()
         self._process.kill()
         self._process.wait()
-        self._log.close()
         self._folder.cleanup()
 
     @property
@@ -69,7 +80,6 @@ class LiveServer:
 
     def log(self) -> str:
         """All that it has said."""
-        self._log.flush()
         return (Path(self._folder.name) / "log").read_text()
 
     def memory(self) -> int:

@@ -11,12 +11,10 @@ what it costs is the machine's.
 
 import contextlib
 import itertools
-import json
 import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -40,6 +38,7 @@ from robot_runtime.wire.events import PartReceived, ServerLost
 from robot_runtime.wire.messages import Packet, Welcome
 from scripts.attack import attacks, attacks_by_bytes
 from scripts.attack.attacks_of_gateways import GATEWAY_ATTACKS
+from scripts.attack.live_server import started_server
 from scripts.harness import run_script, write_result
 
 ATTACKS = attacks.ATTACKS | attacks_by_bytes.ATTACKS
@@ -124,20 +123,12 @@ class Robot:
 def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen, str, str]]:
     """A server process, its address, and that of its gateway of that kind, or its own again."""
     with tempfile.TemporaryDirectory() as folder:
-        facts, log, names = (Path(folder) / name for name in ("ready.json", "log", "names.json"))
+        log, names = (Path(folder) / name for name in ("log", "names.json"))
         names.write_text('{"convention": "si", "rotation": "columns"}')
-        command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
-        command += ["--address", "tcp://127.0.0.1:*", "--torch-threads", "1", "--json", str(facts)]
-        command += ["--names", str(names)]
+        options = ["--policy", policy, "--torch-threads", "1", "--names", str(names)]
         if gateway is not None:
-            command += [f"--{gateway}", "127.0.0.1:*" if gateway == "groot" else "127.0.0.1:0"]
-        with log.open("w") as out:
-            process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        while not facts.exists():
-            if process.poll() is not None:
-                raise SystemExit(log.read_text())
-            time.sleep(0.05)
-        address = json.loads(facts.read_text())["address"]
+            options += [f"--{gateway}", "127.0.0.1:*" if gateway == "groot" else "127.0.0.1:0"]
+        process, address = started_server(Path(folder), *options)
         started = (line for line in log.read_text().splitlines() if line.startswith(f"{gateway}: "))
         attacked = next(started, f" {address}").partition(" ")[2].removeprefix("ws://")
         try:

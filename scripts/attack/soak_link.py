@@ -8,8 +8,6 @@ The server is `robot-runtime serve` in a process of its own; the link delays the
 """
 
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -26,10 +24,9 @@ from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.events import PartReceived
+from scripts.attack.live_server import started_server
 from scripts.harness import run_script, write_result
 from tests.process.slow_link import slow_link
-
-START_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +77,10 @@ def asked(client: PolicyClient, args: Args) -> tuple[Counter[str], list[float]]:
 
 def main(args: Args) -> int:
     with TemporaryDirectory() as folder:
-        facts = Path(folder) / "facts.json"
-        command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", "hold"]
-        command += ["--address", "tcp://127.0.0.1:*", "--json", str(facts)]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        server, address = started_server(Path(folder), "--policy", "hold")
+        with server:
             try:
-                deadline_s = time.monotonic() + START_S
-                while not facts.exists() and time.monotonic() < deadline_s:
-                    time.sleep(0.05)
-                figures = soak(json.loads(facts.read_text())["address"], args)
+                figures = soak(address, args)
             finally:
                 server.kill()
     print(json.dumps(figures, indent=1))

@@ -25,8 +25,8 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from scripts.bench.gpu_server import WARM, Served, observation_of, request_of, serve_vla
-from scripts.bench.robots import percentiles
 from scripts.bench.wire_floor import process_with_pipe
+from scripts.harness import percentiles
 
 BLOCK = 10
 """Chunks in a row."""

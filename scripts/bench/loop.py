@@ -33,7 +33,7 @@ from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.scheduling import Pacer, real_time_thread
 from robot_runtime.server.process import ServerProcess
-from scripts.harness import write_result
+from scripts.harness import percentiles, write_result
 
 FIELDS = (JointPosition(7), GripperWidth())
 _SPEC = ActionSpec(fields=FIELDS, horizon=32, dt_ns=50_000_000)
@@ -200,8 +200,7 @@ def _state(t_ns: int, q: np.ndarray) -> RobotState:
 
 
 def _quantiles(values: list[int], unit_ns: float) -> dict[str, float]:
-    p50, p95, p99 = np.quantile(np.array(values) / unit_ns, [0.5, 0.95, 0.99])
-    return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "n": len(values)}
+    return {**percentiles(np.array(values) / unit_ns), "n": len(values)}
 
 
 def _cost_table(cost: dict[str, dict[str, float]]) -> "Table":

@@ -23,7 +23,7 @@ from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.core.values.action import BasePoseCommand, BaseTwistCommand, Command, PoseCommand
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import pose_from_planar, quaternion_from_rotation
-from scripts.harness import run_script, write_result
+from scripts.harness import percentiles, run_script, write_result
 from sim.scene.clock import SimClock
 from sim.scene.drivers import SimArm, SimBase, sim_whole_body
 from sim.scene.mobile_base import SPEED_MAX, OdometryErrors
@@ -119,8 +119,7 @@ def time_to_rest_s(world: World, seed: int, *, speed: float) -> float:
 
 
 def _figures(values: np.ndarray) -> dict[str, float]:
-    p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
-    return {"p50": p50, "p95": p95, "p99": p99, "max": float(values.max()), "n": len(values)}
+    return {**percentiles(values), "max": float(values.max()), "n": len(values)}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Dropped
 from scripts.bench.wire_floor import ANY_PORT, server_process
-from scripts.harness import write_result
+from scripts.harness import percentiles, write_result
 
 LOOP_POLICY_MS = 100
 LOOK_EVERY_S = 0.001
@@ -155,12 +155,6 @@ class PacedRow:
     p50: float
     p95: float
     p99: float
-
-
-def percentiles(times: Sequence[float]) -> dict[str, float]:
-    """p50, p95 and p99; NaN of nothing."""
-    values = np.percentile(times, [50, 95, 99]) if len(times) else np.full(3, np.nan)
-    return dict(zip(("p50", "p95", "p99"), map(float, values), strict=True))
 
 
 @dataclass(eq=False)

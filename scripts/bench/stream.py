@@ -31,7 +31,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.processes import torch_threads
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.process import ServerProcess
-from scripts.harness import write_result
+from scripts.harness import percentiles, write_result
 
 if TYPE_CHECKING:
     from policies.flow.policy import FlowPolicy
@@ -140,8 +140,7 @@ class Times:
 
     @classmethod
     def of(cls, times_ms: list[float]) -> "Times":
-        p50, p95, p99 = (float(p) for p in np.percentile(times_ms, [50, 95, 99]))
-        return cls(n=len(times_ms), p50=p50, p95=p95, p99=p99)
+        return cls(n=len(times_ms), **percentiles(times_ms))
 
 
 def round_trip(client: PolicyClient, request: ChunkRequest) -> tuple[float, float]:

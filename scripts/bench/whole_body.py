@@ -23,7 +23,7 @@ from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
 from robot_runtime.core.values.action import BasePoseCommand, Command, JointCommand, PoseCommand
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import pose_from_planar, quaternion_from_rotation
-from scripts.harness import run_script, write_result
+from scripts.harness import percentiles, run_script, write_result
 from sim.scene.kinematics import ASSETS, NUM_JOINTS, P_HAND_E, Q_HOME, Kinematics
 
 TICK_NS = 2_000_000
@@ -136,9 +136,8 @@ def _full(nq: int, q: np.ndarray) -> np.ndarray:
 
 def _figures(samples: list[tuple[float, float]]) -> dict[str, float]:
     spent_us, errors_mm = np.array(samples).T
-    p50, p95, p99 = np.quantile(spent_us, [0.5, 0.95, 0.99])
     error = float(np.quantile(errors_mm[len(errors_mm) // 10 :], 0.95))
-    return {"p50": p50, "p95": p95, "p99": p99, "n": len(samples), "hand_error_p95_mm": error}
+    return {**percentiles(spent_us), "n": len(samples), "hand_error_p95_mm": error}
 
 
 if __name__ == "__main__":

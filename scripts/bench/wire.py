@@ -44,7 +44,7 @@ from scripts.bench.wire_floor import (
     server_process,
     threads_round_trip,
 )
-from scripts.harness import write_result
+from scripts.harness import percentiles, write_result
 
 PERIOD_NS = NS_PER_S // 30
 SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
@@ -93,8 +93,8 @@ class Row:
     @classmethod
     def of(cls, payload: str, pace: str, path: str, trips: Sequence[Trip]) -> "Row":
         """Percentiles of measured round trips."""
-        p50, p95, p99 = np.percentile([t for t, _ in trips], [50, 95, 99]) / 1e6
-        return cls(payload=payload, pace=pace, path=path, n=len(trips), p50=p50, p95=p95, p99=p99)
+        times_ms = [t / 1e6 for t, _ in trips]
+        return cls(payload=payload, pace=pace, path=path, n=len(trips), **percentiles(times_ms))
 
 
 def _schema(size: tuple[int, int]) -> Schema:

@@ -32,11 +32,6 @@ def everything() -> str:
     return _table([line[:9] for line in lines])
 
 
-def done() -> str:
-    """And how long it takes."""
-    return _table([[*line[:3], *line[9:]] for line in averages(_rows())])
-
-
 def shipped() -> str:
     """The shipped policies under their default, and beside it."""
     head = ["task", "default, 0 ms", "300 ms", "600 ms", *(f"`{m.split()[-1]}`, 300 ms" for m in BESIDE)]
@@ -97,7 +92,6 @@ def how() -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "household": everything,
-    "household-done": done,
     "household-shipped": shipped,
     "household-vision": vision,
     "household-labels": labels,
