@@ -112,7 +112,7 @@ class ClockFit:
     """By how much b's clock runs faster; 0 where only one span says something."""
     sigma_ns: int
     """Standard deviation of the offset between the spans. Simulated sessions err by 1 to 1.5 times as much
-    in the mean of squares (scripts/measure_clocks.py)."""
+    in the mean of squares (scripts/bench/clocks.py)."""
     spans: tuple[SpanFit, ...]
     failed: tuple[str, ...] = ()
     """Of spans that say nothing: why; the others are enough."""

@@ -76,8 +76,6 @@ def sentence(error: BaseException) -> str | None:
             return _install(missing, extras)
         case ModuleNotFoundError(name=str(name)) if (module := name.partition(".")[0]) in EXTRA_OF:
             return _install([module], [EXTRA_OF[module]])
-        case ModuleNotFoundError(name="sim.lab"):
-            return "comparisons are not part of the installed package: run this in a clone of the repository"
         case Exception() if (trace := of_user(error)) is not None:
             return str(UserCodeError("your code", error, trace))
         case _:

@@ -78,7 +78,7 @@ def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
     """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": typed_command(),
         "seeds": list(seeds),
         **code(),
         "python": platform.python_version(),
@@ -86,6 +86,15 @@ def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
         "processor": processor(),
         "versions": versions(),
     }
+
+
+def typed_command() -> str:
+    """The command of this process, as a user types it."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)  # of a module that `python -m` runs
+    program = (
+        [Path(sys.argv[0]).name] if spec is None else ["python", "-m", spec.name.removesuffix(".__main__")]
+    )
+    return shlex.join([*program, *sys.argv[1:]])
 
 
 def processor() -> dict[str, object]:

@@ -1,15 +1,15 @@
 """Pictures of a page in a real browser, as `docs/_static` has them.
 
 robot-runtime run --task fetch --policy HOST:PORT --page &
-python scripts/look_at_page.py --url http://127.0.0.1:8080/ --output page.png
+python -m scripts.look_at_page --url http://127.0.0.1:8080/ --output page.png
 """
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from robot_runtime.cli.options import Maybe, PictureFile, Pixels, Within
-from robot_runtime.cli.script import run_script
 from robot_runtime.page.picture import picture_of
+from scripts.harness import run_script
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 Those that see were trained by the same parts from fewer recordings, and fetch-seeing from episodes without
 pictures too; their cards say from how much, and which of them went on from where they led themselves.
 
-python scripts/train_shipped_policies.py                # three hours of one core
-python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
-python scripts/train_shipped_policies.py --checkpoints fetch-seeing     # from pictures, recorded first
-python scripts/train_shipped_policies.py --checkpoints track-offset     # for vlash, on from track
+python -m scripts.train_shipped_policies                # three hours of one core
+python -m scripts.train_shipped_policies --no-train     # only write the model cards anew
+python -m scripts.train_shipped_policies --checkpoints fetch-seeing     # from pictures, recorded first
+python -m scripts.train_shipped_policies --checkpoints track-offset     # for vlash, on from track
 
-The cards say what `robot-runtime bench methods` and `bench household` found (`sim/lab/results`).
+The cards say what `python -m scripts.bench methods` and `bench household` found (`scripts/results`).
 """
 
 import json
@@ -24,10 +24,10 @@ from safetensors.torch import load_file, save_file
 
 from policies.flow.checkpoint import WEIGHTS, load, write_card
 from robot_runtime.cli.options import Some
-from robot_runtime.cli.script import run_script
 from robot_runtime.evaluation.statistics import wilson_interval
-from sim.lab.household import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPPED_SEEING
-from sim.lab.policies import PREFIX, SHIPPED
+from scripts.harness import run_script
+from scripts.lab.household import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPPED_SEEING
+from scripts.lab.policies import PREFIX, SHIPPED
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS
 
 SEEING_ROUNDS, SEEING_OWN_EPISODES = 2, 110
@@ -35,10 +35,10 @@ SEEING_ROUNDS, SEEING_OWN_EPISODES = 2, 110
 MORE_ESTIMATOR_STEPS = 2500
 """Of its eyes, every time."""
 MOBILE_ROWS = 4
-"""After which a mobile robot's policy is best asked again (sim/lab/results/mobile.json); the method has 2."""
+"""After which a mobile robot's policy is best asked again (scripts/results/mobile.json); the method has 2."""
 RUNTIME = (sys.executable, "-m", "robot_runtime.cli")
 ROOT = Path(__file__).parent.parent
-CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "lab" / "results"
+CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "scripts" / "results"
 METHOD_RECIPES = {"offset": "vlash", "masked": "remac", "lambda-mask": "xiaomi"}
 """Recipes that one method alone needs, and that method: policies to try it with, shipped for two tasks."""
 METHOD_TASKS = ("track", "pick_place")

@@ -1,7 +1,7 @@
 """Run the commands of README and pages as they are printed, in a copy of the repository.
 
-python scripts/walk_pages.py                                 # all pages; an hour or more
-python scripts/walk_pages.py --pages docs/quickstart.md --list
+python -m scripts.walk_pages                                 # all pages; an hour or more
+python -m scripts.walk_pages --pages docs/quickstart.md --list
 
 A page's commands run one after the other, from top to bottom, in one folder. A server goes on beside the
 commands that follow, until the next one; a run without an end gets Ctrl-C. Files that a page asks to write
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robot_runtime.cli.options import Several
-from robot_runtime.cli.script import run_script
 from robot_runtime.errors import RobotRuntimeError
+from scripts.harness import run_script
 
 ROOT = Path(__file__).parents[1]
 COMMAND_S, RUN_S, SERVER_S = 1800.0, 20.0, 120.0
@@ -35,7 +35,7 @@ NOT_HERE = {
     r"--teleop|--page|^robot-runtime (page|teleop)": "needs a person",
     r"act/|act_aloha|\.\.\.\.|2026|datasets/fetch|policies/mine": "names files of the user's",
     r"outputs/(folding|more|all|parts)": "names files of the user's",
-    r"measure_capture_policies|--episodes (100|250)|outputs/own|--lerobot|RosRobot": "takes hours",
+    r"capture_policies|--episodes (100|250)|outputs/own|--lerobot|RosRobot": "takes hours",
 }
 
 

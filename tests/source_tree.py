@@ -9,16 +9,18 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("robot_runtime", "policies", "drivers", "sim", "calibration")
 
 
-def modules() -> dict[str, Path]:
+def modules(packages: Iterable[str]) -> dict[str, Path]:
     """Name and file of every module."""
     out = {}
-    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+    for path in sorted(path for package in packages for path in (ROOT / package).rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         out[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return out
 
 
-MODULES = modules()
+MODULES = modules(PACKAGES)
+SCRIPTS = modules(("scripts",))
+"""Tools of the repository, which no package imports."""
 
 
 def imports(path: Path, *, in_functions: bool = True) -> set[str]:
@@ -36,11 +38,12 @@ def others_packages(modules: Iterable[str]) -> set[str]:
 
 
 @cache
-def arrows(*, in_functions: bool) -> dict[str, set[str]]:
+def arrows(*, in_functions: bool, of_scripts: bool = False) -> dict[str, set[str]]:
     """For every module the others of the tree that it imports."""
+    tree = SCRIPTS if of_scripts else MODULES
     return {
-        name: {to for to in imports(path, in_functions=in_functions) if to in MODULES} - {name}
-        for name, path in MODULES.items()
+        name: {to for to in imports(path, in_functions=in_functions) if to in tree} - {name}
+        for name, path in tree.items()
     }
 
 
@@ -90,7 +93,7 @@ def _imports(node: ast.AST, *, in_functions: bool) -> Iterator[str]:
                 yield from (alias.name for alias in names)
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 inside = [f"{module}.{alias.name}" for alias in names]
-                yield from (name if name in MODULES else module for name in inside)
+                yield from (name if name in MODULES or name in SCRIPTS else module for name in inside)
             case ast.ImportFrom():
                 raise ValueError("expected absolute imports only")
         yield from _imports(child, in_functions=in_functions)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import MODULES, PACKAGES, ROOT, arrows, circles, others_packages, parents
+from tests.source_tree import MODULES, PACKAGES, ROOT, arrows, circles, imports, others_packages, parents
 
 KNOWS: dict[str, set[str]] = {
     "robot_runtime": set(),
@@ -86,17 +86,17 @@ def test_core_is_built_floor_upon_floor():
     assert not [(name, to) for name, to in all_arrows() if -1 < floor_of(name) < floor_of(to)]
 
 
-def test_the_simulator_does_not_know_the_comparisons_made_with_it():
-    def is_lab(module: str) -> bool:
-        return module.startswith("sim.lab")
-
-    at_once = arrows(in_functions=False)
-    inside = [name for name in MODULES if package_of(name) == "sim" and not is_lab(name)]
-    assert not [(name, to) for name in inside for to in at_once[name] if is_lab(to)]
+def test_no_package_knows_the_scripts_or_the_tests():
+    outside = {"scripts", "tests"}
+    wrong = [
+        (name, to) for name, path in MODULES.items() for to in imports(path) if package_of(to) in outside
+    ]
+    assert not wrong
 
 
 def test_no_modules_import_each_other_in_a_circle_not_even_from_within_functions():
     assert not circles(arrows(in_functions=True))
+    assert not circles(arrows(in_functions=True, of_scripts=True))
 
 
 def runs(name: str) -> set[str]:
@@ -119,8 +119,6 @@ NEED_PAGE = {"robot_runtime.page.web"}
 """The extra of that name."""
 NEED_PLOTS = {"robot_runtime.evaluation.plots"}
 """The extra `sim`, whose results they draw."""
-NOT_HERE = {"sim.lab.baselines.wire_openpi"}
-"""It runs in an environment of its own: openpi's client wants another numpy."""
 
 
 def loaded_before(modules: list[str]) -> dict[str, str | None]:
@@ -153,7 +151,7 @@ def failures_alone(modules: list[str], *, blocked: tuple[str, ...] = ()) -> dict
 
 def modules_of(*packages: str) -> list[str]:
     names = [name for name in MODULES if package_of(name) in packages and not name.endswith(".__main__")]
-    return sorted(set(names) - NOT_HERE)
+    return sorted(names)
 
 
 def test_every_module_of_the_runtime_can_be_the_first_and_needs_no_extra():

@@ -20,7 +20,7 @@ def text_of(page: str) -> str:
 
 
 def test_every_table_is_what_its_figures_say():
-    checked = [sys.executable, "scripts/docs_tables.py", "--check"]
+    checked = [sys.executable, "-m", "scripts.tables.docs_tables", "--check"]
     done = subprocess.run(checked, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -33,7 +33,7 @@ def test_the_pure_parts_import_only_data_modules(path):
 
 def test_nothing_reads_pickles():
     """The gateway for clients that send nothing else reads their format as data, by a reader of its own."""
-    fuzz = ROOT / "scripts" / "fuzz_pickles.py"  # writes some that are to be refused
+    fuzz = ROOT / "scripts" / "attack" / "fuzz_pickles.py"  # writes some that are to be refused
     for path in set(sources("robot_runtime", "policies", "drivers", "sim", "scripts")) - {fuzz}:
         assert not {"pickle", "dill", "cloudpickle", "joblib"} & imports(path), path
 

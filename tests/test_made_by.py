@@ -26,6 +26,14 @@ def test_a_result_names_its_date_command_seeds_versions_and_commit():
     assert (made["commit"] is None) == (made["is_changed"] is None)
 
 
+def test_a_result_names_a_module_that_python_runs_as_it_is_typed(tmp_path):
+    path = tmp_path / "import.json"
+    command = [sys.executable, "-m", "scripts.bench.import_time", "--rounds", "1", "--json", str(path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    made = json.loads(path.read_text())["made_by"]
+    assert made["command"] == f"python -m scripts.bench.import_time --rounds 1 --json {path}"
+
+
 def test_a_result_names_the_instruction_sets_that_multiplied(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")

@@ -1,7 +1,6 @@
 """What goes into the wheel: what a robot or a first look needs, and no more than 15 MB of it."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,21 +32,10 @@ def test_it_is_small(wheel):
     assert wheel.stat().st_size <= MAX_BYTES
 
 
-def test_it_has_every_module_but_those_of_the_comparisons(names):
+def test_it_has_every_module_and_no_tool_of_the_repository(names):
     files = {path.relative_to(ROOT).as_posix() for path in MODULES.values()}
-    lab = {name for name in files if name.startswith("sim/lab/")}
-    assert {name for name in names if name.endswith(".py")} == files - lab
-    assert not [name for name in names if name.startswith(("sim/lab", "tests", "scripts", "docs"))]
-
-
-def test_nothing_in_it_but_benchmarks_wants_the_comparisons():
-    wants = {
-        name
-        for name, path in MODULES.items()
-        if not name.startswith(("sim.lab", "robot_runtime.cli.bench"))
-        and re.search(r"^ *(from|import) sim\.lab\b", path.read_text(), re.MULTILINE)
-    }
-    assert wants <= {"sim.episodes.evaluation"}  # with LeRobot's own engine, a comparison
+    assert {name for name in names if name.endswith(".py")} == files
+    assert not [name for name in names if name.startswith(("tests", "scripts", "docs"))]
 
 
 def test_its_packages_are_typed_for_those_who_import_them(names):
@@ -91,9 +79,8 @@ def test_installed_it_loads_the_weights_that_it_has(installed):
             ("eval", "--task", "clear", "--policy", "clear"),
             "the clone's folder policies/checkpoints/clear does",
         ),
-        (("bench", "methods"), "run this in a clone of the repository"),
     ],
-    ids=["serve", "eval", "bench"],
+    ids=["serve", "eval"],
 )
 def test_installed_it_says_where_the_rest_is(arguments, words, installed):
     out = run(installed, "-m", "robot_runtime.cli", *arguments)

@@ -148,7 +148,7 @@ ALL: tuple[Fault, ...] = (
     EmptyBattery(),
     LostTracking(),
 )
-"""Each as it is tried by scripts/measure_capture.py."""
+"""Each as it is tried by scripts/bench/capture.py."""
 
 
 def find[F](faults: tuple[Fault, ...], kind: type[F], *, role: str | None = None) -> F | None:

@@ -4,15 +4,14 @@ A row of the comparison is not always a method of ours: the physical limit and a
 tasks, seeds and traces.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from policies.correction import head_for
 from policies.load import load_policy
-from robot_runtime.core.method.latency import LATENCY_QUANTILE
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import CorrectionHead
 from robot_runtime.core.policy import Policy
@@ -29,9 +28,6 @@ from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
 from sim.scene.world import World
 from sim.tasks import make_task
 
-if TYPE_CHECKING:
-    from sim.lab.baselines.lerobot_settings import Variant
-
 _NEVER_NS = 10**15
 
 
@@ -40,14 +36,15 @@ class DelayedExpert:
     """The scripted expert on late observations, see `sim.episodes.delayed_expert`: no policy, no server."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeRobotEngine:
-    """LeRobot's own engine with our policy, see `sim.lab.baselines.lerobot_rtc`."""
+class PeerEngine(ABC):
+    """Another project's engine with our policy; a frozen dataclass, whose fields name it."""
 
-    variant: "Variant"
+    @abstractmethod
+    def run_episode(self, config: "EvaluationConfig", seed: int) -> EpisodeResult:
+        """One episode of the evaluation, in this process."""
 
 
-Contestant = Method | DelayedExpert | LeRobotEngine
+Contestant = Method | DelayedExpert | PeerEngine
 """What runs an episode."""
 
 
@@ -111,8 +108,8 @@ def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
             return _run_methods_group(config, method, seeds)
         case DelayedExpert():
             return list(_run_experts_group(config, seeds))
-        case LeRobotEngine(variant=variant):
-            return [_run_peers_episode(config, variant, seed) for seed in seeds]
+        case PeerEngine() as engine:
+            return [engine.run_episode(config, seed) for seed in seeds]
 
 
 def try_out(config: EvaluationConfig) -> None:
@@ -157,24 +154,6 @@ def _run_experts_group(config: EvaluationConfig, seeds: range) -> Iterator[Episo
 def _experts_delay_ns(trace: LatencyTrace, seed: int, t_ns: int) -> int:
     delay_ns = trace.delay_ns(t_ns + trace.offset_ns(seed))
     return _NEVER_NS if delay_ns is None else delay_ns
-
-
-def _run_peers_episode(config: EvaluationConfig, variant: "Variant", seed: int) -> EpisodeResult:
-    """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
-    from sim.lab.baselines.lerobot_rtc import run_peer_episode
-
-    trace = config.trace
-    episode = run_peer_episode(
-        config.policy,
-        task_name=config.task,
-        variant=variant,
-        seed=seed,
-        delay_ns=lambda t_ns: trace.delay_ns(t_ns + trace.offset_ns(seed)),
-        expected_delay_ns=trace.quantile_ns(LATENCY_QUANTILE),
-        lost_after_ns=trace.deadline_ns,
-        control_period_ns=config.control_period_ns,
-    )
-    return episode.result
 
 
 def evaluate(

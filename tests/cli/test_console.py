@@ -58,7 +58,7 @@ def test_work_that_leaves_nothing_when_it_is_done_leaves_no_line_in_a_file(capsy
 
 
 def test_every_bar_of_a_command_says_a_line_a_minute_without_a_terminal():
-    files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
+    files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
     made = {str(path.relative_to(ROOT)) for path in files if re.search(r"\bProgress\(", path.read_text())}
     assert made == OWN_BARS
 
@@ -74,7 +74,7 @@ def test_a_pipe_whose_reader_has_gone_does_not_end_the_command():
 
 
 def test_nothing_that_a_person_reads_is_printed_by_a_console_with_marks():
-    files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
+    files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
     made = {
         str(path.relative_to(ROOT)) for path in files if re.search(r"\b(Piped)?Console\(", path.read_text())
     }

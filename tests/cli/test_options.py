@@ -67,10 +67,10 @@ def test_a_command_says_that_an_option_is_there_twice_before_it_begins(tmp_path,
 def test_nothing_and_zero_are_refused_where_something_is_counted_or_divided_by(tmp_path, capsys):
     takes_zero = {o.name for o in NUMBER_OPTIONS if complaint(o, 0, tmp_path, capsys) is None}
     assert takes_zero == {
-        "--delay-ms", "--delays", "--delay-sigma", "--delay-seed", "--seed", "--seeds", "--first-seed",
+        "--delay-ms", "--delay-sigma", "--delay-seed", "--seed", "--first-seed",
         "--sampling-share", "--connect-timeout-s", "--max-delay", "--random-views", "--estimator-steps",
-        "--inference-delay", "--noise", "--start-s", "--subscribers", "--episode", "--board-height-m",
-        "--from-s", "--tag", "--tip-in-tag", "--left", "--right", "--closed-m", "--connections", "--warm-s",
+        "--noise", "--start-s", "--episode", "--board-height-m",
+        "--from-s", "--tag", "--tip-in-tag", "--left", "--right", "--closed-m", "--warm-s",
     }  # fmt: skip
 
 
@@ -124,5 +124,5 @@ def test_help_names_the_methods_tasks_and_policies(capsys, monkeypatch):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_said(tmp_path, capsys):
     tmp_path.chmod(0o500)
-    assert main(["bench", "wire", "--json", str(tmp_path / "x.json")]) == 1
+    assert main(["eval", "--task", "track", "--json", str(tmp_path / "x.json")]) == 1
     assert "Permission denied" in capsys.readouterr().err

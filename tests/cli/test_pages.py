@@ -5,10 +5,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+import tyro
 
 from robot_runtime.cli.commands import commands, named, parsed
+from robot_runtime.cli.options import registry
 from robot_runtime.server.gateways.key_map import KeyMap
+from scripts.bench.commands import Subcommand as Benchmarks
 from tests.cli.options_of import options
+from tests.source_tree import SCRIPTS
 
 ROOT = Path(__file__).parents[2]
 PAGES = tuple(
@@ -17,7 +21,7 @@ PAGES = tuple(
     if "_build" not in path.parts
 )
 COMMANDS = (
-    "demo", "serve", "run", "eval", "train", "record", "log", "replay", "describe", "keys", "bench", "teleop",
+    "demo", "serve", "run", "eval", "train", "record", "log", "replay", "describe", "keys", "teleop",
 )  # fmt: skip
 
 
@@ -64,9 +68,25 @@ def test_the_pages_show_commands():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_benchmark_that_is_named_is_there(page):
-    known = {option.command[1] for option in options() if option.command[0] == "bench"}
-    named = re.findall(r"(?:robot-runtime |`)bench ([a-z]+)", (ROOT / page).read_text())
+    known = {option.command[0] for option in options(Benchmarks)}
+    named = re.findall(r"(?:python -m scripts\.|`)bench ([a-z]+)", (ROOT / page).read_text())
     assert set(named) <= known
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_script_that_is_named_is_there_and_every_command_of_one_in_a_block_can_be_typed(page, capsys):
+    text = (ROOT / page).read_text()
+    if page != "CHANGELOG.md":
+        assert set(re.findall(r"-m (scripts(?:\.\w+)*)", text)) <= {*SCRIPTS}
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL))
+    wrong = []
+    for line in blocks.replace("\\\n", " ").splitlines():
+        if (found := re.match(r"python -m scripts\.bench (.*)", line.partition("#")[0])) is not None:
+            try:
+                tyro.cli(Benchmarks, args=shlex.split(found[1]), registry=registry())
+            except SystemExit:
+                wrong.append((line, capsys.readouterr().err))
+    assert wrong == []
 
 
 def test_every_key_map_that_is_shown_is_one(tmp_path):

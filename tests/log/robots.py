@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.cli.bench.loop import random_head
 from robot_runtime.core.arming import ArmingRules
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.journal import Entry
@@ -38,6 +37,7 @@ from robot_runtime.core.values.state import (
 )
 from robot_runtime.core.values.transforms import rotation_to_6d
 from robot_runtime.errors import NotArmedError, RobotRuntimeError
+from scripts.bench.loop import random_head
 from sim.scene.kinematics import Q_HOME, Kinematics
 from tests.core.support import MOBILE_LIMITS
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from policies.flow.inference import Batch, ChunkSampler
-from robot_runtime.cli.bench.gpu import BenchGpu
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule, RtcGuidance
+from scripts.bench.gpu import BenchGpu
 
 pytest.importorskip("lerobot", reason="whose policies they are")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")

@@ -14,7 +14,6 @@ from policies.lerobot import flow_times, whole
 from policies.lerobot.random import narrow_pi, random_batch, random_policy
 from policies.load import load_policy
 from policies.replayed import NUM_WARM, Replayed
-from robot_runtime.cli import main
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     ClampedPrefix,
@@ -22,6 +21,7 @@ from robot_runtime.core.method.sampler_parts import (
     HorizonAwareSchedule,
     RtcGuidance,
 )
+from scripts.bench.commands import main
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")
@@ -191,7 +191,7 @@ def test_a_checkpoint_that_is_served_with_one_graph_a_chunk_gives_the_rows_it_gi
 
 
 def test_a_gpu_is_not_asked_to_record_what_is_not_compiled(capsys):
-    assert main(["bench", "gpu", "--one-graph", "--no-compile"]) == 1
+    assert main(["gpu", "--one-graph", "--no-compile"]) == 1
     assert "--one-graph records what is compiled" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""A peer as those of `sim.lab.baselines`: peer.py TIME_NS ANYTHING. Its server does nothing, for ever."""
+"""A peer as those of `scripts.lab.baselines`: peer.py TIME_NS ANYTHING. Its server does nothing, for ever."""
 
 import json
 import multiprocessing

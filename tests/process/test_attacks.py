@@ -1,6 +1,6 @@
 """Bad robots and strangers at a live server, beside a robot that behaves.
 
-`scripts/attack_server.py` has more, and counts.
+`scripts/attack/server.py` has more, and counts.
 """
 
 import contextlib

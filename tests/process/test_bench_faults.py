@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from robot_runtime.cli import main
-from robot_runtime.cli.bench.faults.command import verdict_of
-from robot_runtime.cli.bench.faults.proxy import FaultProxy
-from robot_runtime.cli.bench.faults.rows import ROWS
-from robot_runtime.cli.bench.faults.table import Fault, Figure, Injection
+from scripts.bench.commands import main
+from scripts.bench.faults.command import verdict_of
+from scripts.bench.faults.proxy import FaultProxy
+from scripts.bench.faults.rows import ROWS
+from scripts.bench.faults.table import Fault, Figure, Injection
 
 BY_NUMBER = {fault.number: fault for fault in ROWS}
 
@@ -58,7 +58,7 @@ def test_every_fault_of_the_table_has_one_row():
 
 
 def test_a_row_that_there_is_not_is_named(capsys):
-    assert main(["bench", "faults", "--rows", "77"]) == 1
+    assert main(["faults", "--rows", "77"]) == 1
     assert "--rows takes a number from 1 to 19" in capsys.readouterr().err
 
 

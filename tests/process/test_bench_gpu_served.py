@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("lerobot", reason="whose policies they are")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")
 
-from robot_runtime.cli.bench.gpu import BenchGpu
-from robot_runtime.cli.bench.gpu_served import Trip, figures_of
+from scripts.bench.gpu import BenchGpu
+from scripts.bench.gpu_served import Trip, figures_of
 
 pytestmark = pytest.mark.real_time
 N, CONNECTIONS = 4, 10

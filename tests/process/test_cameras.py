@@ -11,7 +11,6 @@ from toy import serving
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy
-from robot_runtime.cli.bench.cameras import POLICY, TASK, bare_round
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.camera_watch import CameraLimits
 from robot_runtime.core.method.table import method_named
@@ -25,6 +24,7 @@ from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.server.process import ServerProcess
+from scripts.bench.cameras import POLICY, TASK, bare_round
 from sim.scene.drivers import SimArm, SimCamera, SimGripper
 from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.world import World

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.source_tree import ROOT
+
 WAIT_S = 60.0
 
 
@@ -25,29 +27,32 @@ def is_running(pid: int) -> bool:
 
 
 def test_no_row_that_reaches_a_robot_is_wrong_whatever_the_network_does(tmp_path):
-    script = Path(__file__).parents[2] / "scripts" / "fuzz_sessions.py"
-    command = [sys.executable, str(script), "--deliveries", "20000", "--seed", "5"]
-    subprocess.run([*command, "--json", str(tmp_path / "fuzz.json")], check=True, capture_output=True)
+    command = [sys.executable, "-m", "scripts.attack.fuzz_sessions", "--deliveries", "20000", "--seed", "5"]
+    subprocess.run(
+        [*command, "--json", str(tmp_path / "fuzz.json")], check=True, capture_output=True, cwd=ROOT
+    )
     figures = json.loads((tmp_path / "fuzz.json").read_text())
     assert figures["wrong rows"] == 0
     assert figures["answered"] > 300
     assert min(figures[what] for what in ("dropped", "duplicated", "truncated", "restarts")) > 0
 
 
-@pytest.mark.parametrize("arguments", [["bench", "methods", "--plan"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["robot_runtime.cli", "--help"], ["scripts.bench", "methods", "--plan"]]
+)
 def test_a_command_whose_output_nobody_reads_ends_without_a_traceback(arguments):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "robot_runtime.cli", *arguments]
-    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", *arguments]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     os.close(writer)
     assert ended.returncode == 128 + signal.SIGPIPE
     assert ended.stderr == ""
 
 
 def test_a_terminated_command_ends_its_server():
-    command = [sys.executable, "-m", "robot_runtime.cli", "bench", "stream", "--n", "100000"]
-    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "scripts.bench", "stream", "--n", "100000"]
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     deadline = time.monotonic() + WAIT_S
     while not (servers := children(bench.pid)):
         assert time.monotonic() < deadline, "no server was started"

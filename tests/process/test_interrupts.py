@@ -19,6 +19,7 @@ import pytest
 
 from robot_runtime.cli import signals
 from robot_runtime.cli.signals import GRACE_S
+from tests.source_tree import ROOT
 
 LONGEST_S = 2.0
 """From the signal to the end."""
@@ -96,7 +97,6 @@ TRAIN = ("train", "--task", "track", "--episodes", "4", "--output", "trained")
 CASES = [
     (RUN, 0.0, 1.0),  # imports
     (RUN, 0.0, 1.0),
-    (("bench", "loop"), 0.0, 1.0),
     ((*RUN, "--server", NOBODY, "--connect-timeout-s", "600"), 3.0, 5.0),  # waits
     (EVAL, 0.5, 2.0),  # its workers start
     (EVAL, 5.0, 8.0),
@@ -132,9 +132,9 @@ def test_sigterm_ends_a_command_likewise_with_143(argv, moment_s, tmp_path):
     assert end.seconds < LONGEST_S
 
 
-def test_ctrl_c_ends_a_script_likewise(tmp_path):
-    script = Path(__file__).parents[2] / "scripts" / "fuzz_sessions.py"
-    end = ended_after(2.0, (sys.executable, str(script), "--deliveries", "100000000"), tmp_path)
+def test_ctrl_c_ends_a_script_likewise():
+    command = (sys.executable, "-m", "scripts.attack.fuzz_sessions", "--deliveries", "100000000")
+    end = ended_after(2.0, command, ROOT)
     assert end.code == 130, end
     assert "Traceback" not in end.said, end.said
     assert end.said.endswith("interrupted\r\n"), end.said

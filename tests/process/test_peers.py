@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.bench.peers import in_turn, peer_block
 from robot_runtime.errors import RobotRuntimeError
+from scripts.bench.peers import in_turn, peer_block
 
 WAIT_S = 20.0
 PEER = Path(__file__).with_name("peer.py")

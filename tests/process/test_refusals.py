@@ -29,10 +29,6 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
             ["eval", "--task", "juggle"],
             "unknown task 'juggle'; valid: clear, conveyor, drawer, fetch, handover, pick_place, strike, ",
         ),
-        (
-            ["bench", "methods", "--tasks", "fetch"],
-            "task of the comparison 'fetch'; valid: conveyor, pick_place, strike, ",
-        ),
         (["eval", "--sampling-share", "1.5"], "--sampling-share takes a number from 0 to 1, got 1.5"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
         (
@@ -50,7 +46,6 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
         (["serve", "--policy", "hold", "--keys", "."], "server.key_secret is not a key"),
         (["serve", "--policy", "hold", "--compile-cache", "kept"], "--compile-cache is for --compile"),
         (["serve", "--policy", "hold", "--one-graph"], "--one-graph is for --compile"),
-        (["bench", "gpu", "--starts", "--device", "cpu"], "--starts is for --serve"),
         (
             ["serve", "--policy", "hold", "--token", "nowhere"],
             "--token names a file to read",
@@ -89,17 +84,6 @@ def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, cap
         (["eval", "--task", "fetch", "--policy", "track"], "policy 'track' cannot do 'fetch': "),
         (["eval", "--method", "naive", "--execution-horizon", "200"], "must lie in 1..32"),
         (["eval", "--method", "a2c2"], "needs a correction head"),
-        (["bench", "stream", "--task", "nope"], "unknown task 'nope'"),
-        (["bench", "stream", "--policy", "nope"], "unknown policy or checkpoint folder 'nope'"),
-        (["bench", "stream", "--policy", "hold"], "policy 'hold' has no network of ours"),
-        (
-            ["bench", "stream", "--policy", "fetch"],
-            "policy 'fetch' cannot do 'track': base: the robot has no",
-        ),
-        (["bench", "stream", "--policy", "fetch", "--task", "fetch"], "the sampler HorizonAwareSchedule"),
-        (["bench", "stream", "--inference-delay", "32"], "--inference-delay is below 32"),
-        (["bench", "robots", "--policy", "nope"], "unknown policy or checkpoint folder 'nope'"),
-        (["bench", "robots", "--policy", "fetch-seeing"], "needs cameras, which these robots have not"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_there_is_a_progress_bar_or_a_server(args, words, capsys):

@@ -16,7 +16,6 @@ from drivers.ideal import IdealArm, IdealGripper
 from policies.load import load_policy
 from policies.scripted import FRANKA, SinePolicy
 from robot_runtime.cli import main
-from robot_runtime.cli.bench.loop import random_head
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.choose import DEFAULTS
 from robot_runtime.core.method.table import method_named
@@ -35,6 +34,7 @@ from robot_runtime.robot.run import Session
 from robot_runtime.robot.runner import Runner
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.process import ServerProcess
+from scripts.bench.loop import random_head
 from sim.episodes.run_episode import run_real_time
 from tests.process.toy import serving
 

@@ -1,1 +1,0 @@
-"""Benchmarks and comparisons: `robot-runtime bench`."""

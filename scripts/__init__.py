@@ -1,0 +1,1 @@
+"""What measures, attacks, compares and makes tables; for the repository alone, see README.md."""

@@ -1,0 +1,1 @@
+"""What damages, kills, floods and wears out, and counts what holds."""

@@ -1,0 +1,4 @@
+from scripts.bench.commands import main
+
+if __name__ == "__main__":
+    main()

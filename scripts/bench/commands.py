@@ -1,0 +1,50 @@
+"""`python -m scripts.bench`: speed, measured against something else in the same run."""
+
+from typing import Annotated
+
+from tyro.conf import subcommand
+
+from scripts.bench.cameras import BenchCameras
+from scripts.bench.faults.command import BenchFaults
+from scripts.bench.franka import BenchFranka
+from scripts.bench.gpu import BenchGpu
+from scripts.bench.household import BenchHousehold
+from scripts.bench.log import BenchLog
+from scripts.bench.loop import BenchLoop
+from scripts.bench.methods import BenchMethods
+from scripts.bench.pedal import BenchPedal
+from scripts.bench.peers import BenchPeers
+from scripts.bench.reaction import BenchReaction
+from scripts.bench.robots import BenchRobots
+from scripts.bench.stream import BenchStream
+from scripts.bench.wire import BenchWire
+from scripts.harness import run_group
+
+Subcommand = (
+    Annotated[BenchLoop, subcommand("loop")]
+    | Annotated[BenchCameras, subcommand("cameras")]
+    | Annotated[BenchLog, subcommand("log")]
+    | Annotated[BenchWire, subcommand("wire")]
+    | Annotated[BenchFaults, subcommand("faults")]
+    | Annotated[BenchPedal, subcommand("pedal")]
+    | Annotated[BenchFranka, subcommand("franka")]
+    | Annotated[BenchReaction, subcommand("reaction")]
+    | Annotated[BenchStream, subcommand("stream")]
+    | Annotated[BenchPeers, subcommand("peers")]
+    | Annotated[BenchGpu, subcommand("gpu")]
+    | Annotated[BenchRobots, subcommand("robots")]
+    | Annotated[BenchMethods, subcommand("methods")]
+    | Annotated[BenchHousehold, subcommand("household")]
+)
+DESCRIPTION = """Measure the speed of one part on this machine, against something else in the same run.
+
+For whoever doubts a figure of `docs/results`, or wants it for another machine.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    argv: instead of the process's own, which otherwise ends with the exit code.
+    """
+    return run_group(Subcommand, argv, prog="python -m scripts.bench", description=DESCRIPTION)

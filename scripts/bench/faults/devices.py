@@ -1,0 +1,318 @@
+"""Rows 10, 11 and 16: robots behind their real protocols that are gone, in reflex, or left alone."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.values.action import NS_PER_MS
+from robot_runtime.core.values.command import BaseTwistCommand, JointCommand
+from robot_runtime.errors import DriverError
+from robot_runtime.robot.robot import Robot
+from scripts.bench.faults.drivers import driver_that_ends, drivers_that_hold
+from scripts.bench.faults.policies import Swing
+from scripts.bench.faults.rig import EXIT_S, Running, ideal_robot, run, surprises
+from scripts.bench.faults.servers import PolicyProcess
+from scripts.bench.faults.table import Fault, Figure, Injection
+
+if TYPE_CHECKING:
+    from drivers.franka import FrankaArm
+    from sim.devices.franka import FrankaRobot
+
+PATIENT_S = 0.5
+"""How long a simulated robot may be silent where that is not the fault: the machine is busy [s]."""
+SILENT_S = 1.0
+"""After so long its connection has ended [s]."""
+STANDS = 0.05
+"""Joints that are slower than this stand [rad/s]."""
+
+
+def no_franka() -> str:
+    there = all(importlib.util.find_spec(name) for name in ("franky", "franky_sim"))
+    return "" if there else "needs the extra franka, and franky-sim"
+
+
+@contextmanager
+def franka(folder: Path) -> "Iterator[FrankaRobot]":
+    """A simulated FR3 behind its real protocol."""
+    from sim.devices.franka import FrankaRobot
+
+    robot = FrankaRobot(folder)
+    try:
+        yield robot.wait()
+    finally:
+        robot.kill()
+
+
+@contextmanager
+def driven(robot: "FrankaRobot", folder: Path, **options: Any) -> "Iterator[FrankaArm]":
+    """Its driver, as it is on a robot but for the kernel."""
+    from drivers.franka import FrankaArm
+
+    arm = FrankaArm(robot.host, needs_real_time=False, log_folder=folder, **options)
+    try:
+        yield arm
+    finally:
+        arm.close()
+
+
+def until(is_so: Callable[[], bool], timeout_s: float) -> float | None:
+    """How long it took [ms]; None: longer than that."""
+    start_s = time.monotonic()
+    while not is_so():
+        if time.monotonic() - start_s > timeout_s:
+            return None
+        time.sleep(0.0005)
+    return (time.monotonic() - start_s) * 1e3
+
+
+def rest_ms(robot: "FrankaRobot") -> float | None:
+    """How long it takes until it stands for 0.2 s, or its connection ends and it stands [ms of its own time].
+
+    None: it moves for more than 3 s.
+    """
+    first = last = seen = robot.num_states
+    seen_s = time.monotonic()
+    while (now := robot.num_states) - last < 200 and now - first < 3000:
+        if robot.speed > STANDS:
+            last = now
+        if now > seen:
+            seen, seen_s = now, time.monotonic()
+        elif time.monotonic() - seen_s > SILENT_S:
+            break
+        time.sleep(0.0005)
+    return float(last - first) if robot.speed <= STANDS else None
+
+
+def swing_until(arm: "FrankaArm", is_over: Callable[[float], bool]) -> None:
+    """Move the arm to and fro, from where it is; DriverError: as it comes."""
+    start, start_s = arm.read().q, time.monotonic()
+    while not is_over(passed_s := time.monotonic() - start_s):
+        q = start + np.array([0.1 * np.sin(4.0 * passed_s), 0, 0, 0, 0, 0, 0])
+        arm.read()
+        arm.write(JointCommand(q=q))
+        time.sleep(0.002)
+
+
+# ---- 10: the robot is gone ---------------------------------------------------------------------------------
+
+
+def lost_drivers(times: int) -> Iterator[Injection]:
+    """On any robot, then with a Franka whose process is stopped or killed, in the middle of a run."""
+    with PolicyProcess(Swing) as server:
+        yield from drivers_that_hold(server.address, times * 3 // 5)
+        for i in range(max(2, times // 5)):
+            yield driver_that_ends(server.address, ("raises", "no numbers")[i % 2])
+        with tempfile.TemporaryDirectory() as folder:
+            for i in range(max(2, times // 8)):
+                with franka(Path(folder)) as robot, driven(robot, Path(folder)) as arm:
+                    yield gone(server.address, robot, arm, is_killed=bool(i % 2))
+
+
+def gone(address: str, robot: "FrankaRobot", arm: "FrankaArm", *, is_killed: bool) -> Injection:
+    """A Franka's side of the connection dies, or stops, while a policy moves it."""
+
+    def make_robot(clock: MonotonicClock) -> Robot:
+        ideal = ideal_robot(clock)
+        return Robot(dict(ideal.parts) | {"arm": arm}, limits=ideal.limits)
+
+    def interfere(running: Running) -> None:
+        assert running.wait_until_it_moves()
+        time.sleep(0.5)
+        running.mark("gone")
+        (robot.kill if is_killed else robot.freeze)()
+        running.wait(lambda: False, 3.0)
+
+    of = run(address, interfere, make_robot=make_robot, raises=DriverError)
+    robot.thaw()
+    if of.error is None:
+        return Injection(surprises=("a Franka that was gone for 3 s was not noticed",))
+    name = "Franka killed to noticed" if is_killed else "Franka stopped to noticed"
+    return Injection(
+        figures={name: (of.record.ticks[-1].now_ns - of.moments["gone"][0]) / NS_PER_MS},
+        surprises=surprises(of),
+    )
+
+
+# ---- 11: the robot stops itself ----------------------------------------------------------------------------
+
+
+_REFLEXES_A_ROBOT = 20
+"""franky-sim 1.0.4 sends no more states after 26, over however many connections."""
+
+
+def reflexes(times: int) -> Iterator[Injection]:
+    """One arm, which falls into reflex again and again while it moves, and is recovered by its operator."""
+    for begun in range(0, times, _REFLEXES_A_ROBOT):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            with franka(folder) as robot, driven(robot, folder, state_timeout_s=PATIENT_S) as arm:
+                for _ in range(min(_REFLEXES_A_ROBOT, times - begun)):
+                    yield reflex(robot, arm, folder)
+
+
+def reflex(robot: "FrankaRobot", arm: "FrankaArm", folder: Path) -> Injection:
+    """From the reflex to the fault; then whether it stays one, and where the arm goes on from."""
+    found: list[str] = []
+    swing_until(arm, lambda passed_s: passed_s > 0.3)
+    arm.stop()
+    rest_ms(robot)  # this simulator cannot end a motion by itself, as a robot does
+    robot.fall_into_reflex()
+    noticed_ms = until(lambda: bool(arm.fault), 2.0)
+    if "joint_reflex" not in arm.fault:
+        found.append(f"a reflex was called: {arm.fault or 'nothing'}")
+    logs = sorted(folder.glob("franka-*.csv"))
+    for _ in range(20):  # it stays where it is, whatever is asked
+        try:
+            arm.write(JointCommand(q=np.zeros(7)))
+            found.append("it took a command before it was recovered")
+        except DriverError:
+            time.sleep(0.005)
+    arm.recover()
+    measured = arm.read().q
+    arm.write(JointCommand(q=measured + 0.3))
+    until(lambda: bool(arm.setpoint), 2.0)
+    figures = {
+        "reflex to fault": float("nan") if noticed_ms is None else noticed_ms,
+        "first setpoint from measured": float(np.abs(np.array(arm.setpoint) - measured).max()) * 1e3,
+        "lines of the last second": float(len(logs[-1].read_text().splitlines()) - 1) if logs else 0.0,
+    }
+    arm.stop()
+    rest_ms(robot)
+    return Injection(figures=figures, surprises=tuple(found))
+
+
+# ---- 16: the runtime is killed -----------------------------------------------------------------------------
+
+
+def left_alone(times: int) -> Iterator[Injection]:
+    """The process that drives a Franka, or a ROS base, is killed or stopped while it moves."""
+    with tempfile.TemporaryDirectory() as folder:
+        with franka(Path(folder)) as robot:
+            for i in range(max(2, times * 2 // 5)):
+                yield abandoned_franka(robot, folder, (signal.SIGKILL, signal.SIGSTOP)[i % 2])
+        for i in range(max(2, times * 3 // 5)):
+            yield abandoned_base((signal.SIGKILL, signal.SIGSTOP)[i % 2])
+
+
+def _owner(call: str) -> subprocess.Popen[str]:
+    program = f"from {__name__} import *; {call}"
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    owner.stdout.readline()  # it moves
+    return owner
+
+
+def move_franka(host: str, folder: str) -> None:
+    """In a process of its own: move until killed."""
+    from drivers.franka import FrankaArm
+
+    arm = FrankaArm(host, needs_real_time=False, log_folder=folder, state_timeout_s=PATIENT_S)
+    swing_until(arm, lambda passed_s: passed_s > 0.3)
+    print(arm.pid, flush=True)
+    swing_until(arm, lambda passed_s: False)
+
+
+def abandoned_franka(robot: "FrankaRobot", folder: str, number: signal.Signals) -> Injection:
+    """Until the arm stands; and whether the driver's own process ends, where its owner is dead."""
+    owner = _owner(f"move_franka({robot.host!r}, {folder!r})")
+    until(lambda: robot.speed > 4 * STANDS, 5.0)
+    os.kill(owner.pid, number)
+    took_ms = rest_ms(robot)
+    owner.kill()
+    owner.wait()
+    found = () if took_ms is not None else (f"{number.name}: the arm does not stay at rest",)
+    time.sleep(EXIT_S)  # the driver's process ends, and the robot takes the next one
+    name = f"Franka, {'killed' if number is signal.SIGKILL else 'stopped'} to rest"
+    return Injection(figures={} if took_ms is None else {name: took_ms}, surprises=found)
+
+
+def move_base(url: str) -> None:
+    """In a process of its own: drive until killed."""
+    from drivers.ros import RosBase
+    from drivers.rosbridge import RosBridge
+
+    base = RosBase(RosBridge(url))
+    base.read()
+    print("it moves", flush=True)
+    while True:
+        base.write(BaseTwistCommand(V_WB_B=np.array([0.3, 0.0, 0.0])))
+        time.sleep(0.02)
+
+
+def abandoned_base(number: signal.Signals) -> Injection:
+    """Until the base stands, by its own controller's timeout: nobody else can stop it."""
+    from sim.devices.ros import RosRobot
+
+    with RosRobot(command_timeout_s=0.5) as robot:
+        owner = _owner(f"move_base({robot.url!r})")
+        until(lambda: bool(robot.twist.any()), 5.0)
+        time.sleep(0.2)
+        os.kill(owner.pid, number)
+        rest_ms = until(lambda: not robot.twist.any(), 3.0)
+        owner.kill()
+        owner.wait()
+    if rest_ms is None:
+        return Injection(surprises=(f"{number.name}: the base was still driving after 3 s",))
+    return Injection(figures={"ROS base, alone to rest": rest_ms})
+
+
+ROWS = (
+    Fault(
+        number=10,
+        name="driver or robot gone",
+        how="a driver that repeats itself, goes back in time, blocks for 50 ms, raises, gives NaN; a "
+        "simulated FR3 that is stopped or killed",
+        behaviour="HOLD on an old state, RUN when it is new; STOP on NaN; an error ends the run, all drivers "
+        "stopped",
+        figures=(
+            Figure(name="silent to HOLD", unit="ms", most=105.0),
+            Figure(name="back in time to HOLD", unit="ms", most=105.0),
+            Figure(name="commands beyond after 50 ms", unit="of a period's step", most=1.0),
+            Figure(name="raised to stopped", unit="ms", most=10.0),
+            Figure(name="no numbers to STOP", unit="ticks", most=1.0),
+            Figure(name="Franka stopped to noticed", unit="ms", most=100.0),
+            Figure(name="Franka killed to noticed", unit="ms", most=100.0),
+        ),
+        inject=lost_drivers,
+        times=56,
+        missing=no_franka,
+    ),
+    Fault(
+        number=11,
+        name="reflex",
+        how="a simulated FR3 that falls into reflex once it stands, and is recovered by hand",
+        behaviour="latched, the last second in a file; nothing moves before recover(); then from where it is",
+        figures=(
+            Figure(name="reflex to fault", unit="ms", most=100.0),
+            Figure(name="first setpoint from measured", unit="mrad", most=1.0),
+            Figure(name="lines of the last second"),
+        ),
+        inject=reflexes,
+        missing=no_franka,
+    ),
+    Fault(
+        number=16,
+        name="runtime killed",
+        how="kill -9 and SIGSTOP of the process that drives a simulated FR3, or a ROS base",
+        behaviour="the Franka driver's process stops the arm; a ROS base's controller the base (after 0.5 s)",
+        figures=(
+            Figure(name="Franka, killed to rest", unit="ms of its time", most=500.0),
+            Figure(name="Franka, stopped to rest", unit="ms of its time", most=500.0),
+            Figure(name="ROS base, alone to rest", unit="ms", most=600.0),
+        ),
+        inject=left_alone,
+        times=20,
+        missing=no_franka,
+    ),
+)

@@ -1,0 +1,172 @@
+"""Rows 17 and 19: before anything moves, a policy that hangs, and one that is not for this robot."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.robot import ArmState
+from robot_runtime.core.values.action import NS_PER_MS, ActionSpec
+from robot_runtime.core.values.command import ArmCommand
+from robot_runtime.core.values.fields import (
+    ActionField,
+    BaseTwist,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    JointVelocity,
+)
+from robot_runtime.core.values.schema import ArmSchema, GripperSchema, Schema
+from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.run import Session
+from scripts.bench.faults.policies import CAMERA, DT_NS, FRANKA, HORIZON, SIZE, Swing
+from scripts.bench.faults.servers import PolicyProcess
+from scripts.bench.faults.table import Fault, Figure, Injection
+
+
+class CountedArm:
+    """Counts what it is told."""
+
+    num_joints = 7
+
+    def __init__(self, address: str = "") -> None:
+        """address: which device it is."""
+        from drivers.ideal import Q_HOME
+
+        self.address, self.first_ns = address, 0
+        self.num_told, self.num_moving, self._q = 0, 0, Q_HOME
+
+    def read(self) -> ArmState:
+        return ArmState(t_ns=time.monotonic_ns(), q=self._q, dq=np.zeros(7))
+
+    def write(self, command: ArmCommand) -> None:
+        self.first_ns = self.first_ns or time.monotonic_ns()
+        self.num_told += 1
+        self.num_moving += not np.array_equal(getattr(command, "q", self._q), self._q)
+
+    def stop(self) -> None: ...
+
+    def robot(self) -> Robot:
+        """It, and a gripper."""
+        from drivers.fr3 import FR3_LIMITS
+        from drivers.ideal import IdealGripper
+
+        return Robot(arm=self, gripper=IdealGripper(), limits=FR3_LIMITS)
+
+
+def refused(address: str, *, expected: str, **options: Any) -> Injection:
+    """A run that must not begin. expected: words of the sentence that says why."""
+    arm, said = CountedArm(), ""
+    start_ns = MonotonicClock().now_ns()
+    try:
+        with Session(arm.robot(), policy=address, **{"duration_s": 0.5} | options) as running:
+            for _ in running:
+                pass
+        said = running.record.fault
+    except RobotRuntimeError as error:
+        said = str(error)
+    found = () if expected in said else (f"{expected!r} was to be said, it was: {said or 'nothing'}",)
+    return Injection(
+        figures={
+            "commands that move": float(arm.num_moving),
+            "refused after": (MonotonicClock().now_ns() - start_ns) / NS_PER_MS,
+        },
+        surprises=found,
+    )
+
+
+# ---- 19: the wrong policy ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrong:
+    """A policy for another robot, and what of it has to be named."""
+
+    info: PolicyInfo
+    expected: str
+    options: tuple[tuple[str, object], ...] = ()
+
+
+class Unfit(Swing):
+    """A policy of another make; it is never asked."""
+
+    def __init__(self, number: int) -> None:
+        """number: in `wrong_policies`."""
+        super().__init__()
+        self.info = wrong_policies()[number].info
+
+    def infer(self, request: ChunkRequest) -> Iterator[np.ndarray]:
+        yield np.zeros((HORIZON, self.info.action_spec.dim))
+
+
+def wrong_policies() -> list[Wrong]:
+    """Other joints, names, units, parts, hands, cameras and tasks."""
+    names = tuple(f"axis_{i}" for i in range(7))
+    joints, six = JointPosition(7), JointPosition(6)
+    return [
+        Wrong(info=_info(six, GripperWidth(), schema=_arm(6)), expected="arm"),
+        Wrong(
+            info=_info(JointPosition(7, names=names), GripperWidth(), schema=_arm(7, names)),
+            expected="axis_0",
+        ),
+        Wrong(info=_info(JointVelocity(7), GripperWidth(), schema=FRANKA), expected="arm"),
+        Wrong(info=_info(joints, GripperWidth(), BaseTwist(), schema=FRANKA), expected="base"),
+        Wrong(info=_info(EndEffectorPose(), GripperWidth(), schema=FRANKA), expected="arm"),
+        Wrong(info=_info(JointPosition(7, part="left_arm"), schema=_of("left_arm")), expected="left_arm"),
+        Wrong(info=_info(joints, GripperWidth(), schema=_seeing(CAMERA)), expected=CAMERA),
+        Wrong(
+            info=_info(joints, schema=replace(FRANKA, measured={"wrist_force": 6})), expected="wrist_force"
+        ),
+        Wrong(
+            info=replace(_info(joints, GripperWidth(), schema=FRANKA), tasks=("wipe the table",)),
+            expected="wipe the table",
+            options=(("task", "open the drawer"),),
+        ),
+    ]
+
+
+def _info(*fields: ActionField, schema: Schema) -> PolicyInfo:
+    spec = ActionSpec(fields=fields, horizon=HORIZON, dt_ns=DT_NS)
+    return replace(Swing().info, name="unfit", action_spec=spec, schema=replace(schema, action_fields=fields))
+
+
+def _arm(num_joints: int, names: tuple[str, ...] = ()) -> Schema:
+    return replace(FRANKA, parts={"arm": ArmSchema(num_joints, names), "gripper": GripperSchema()})
+
+
+def _of(part: str) -> Schema:
+    return replace(FRANKA, parts={part: ArmSchema(7)})
+
+
+def _seeing(camera: str) -> Schema:
+    return replace(FRANKA, cameras={camera: SIZE})
+
+
+def unfit_policies(times: int) -> Iterator[Injection]:
+    """Each in a server of its own, by turns."""
+    for number, wrong in islice(cycle(enumerate(wrong_policies())), times):
+        with PolicyProcess(partial(Unfit, number)) as server:
+            yield refused(server.address, expected=wrong.expected, **dict(wrong.options))
+
+
+ROWS = (
+    Fault(
+        number=19,
+        name="wrong policy for this robot",
+        how="servers whose policies have other joints, names, units, parts, hands, cameras, sensors or tasks",
+        behaviour="refused at the greeting, with the name of what does not fit",
+        figures=(
+            Figure(name="commands that move", most=0.0),
+            Figure(name="refused after", unit="ms", most=2000.0),
+        ),
+        inject=unfit_policies,
+    ),
+)

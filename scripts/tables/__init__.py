@@ -1,0 +1,1 @@
+"""Tables and pictures of README and docs/, from the files of `scripts/results`."""

@@ -1,0 +1,68 @@
+"""Tables of how exact calibration is."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from scripts.tables.shared import result, table
+
+LENSES, LOOKS = ("pinhole", "fisheye"), ("clean", "noisy")
+
+
+def figures() -> str:
+    """Intrinsics: the worst; anchors: the 95th percentile."""
+    data = result("calibration")
+    lines = []
+    for lens in LENSES:
+        lines += [
+            [f"{lens}: {what}", *_of(data["intrinsics"], LOOKS, name, scale, 3, lens=lens)]
+            for what, name, scale in (
+                ("corners, rms [px]", "corners_rms_px", 1.0),
+                ("intrinsics, rms [px]", "rms_px", 1.0),
+                ("focal length off by [%]", "focal_error", 100.0),
+                ("it repeats within [%]", "focal_repeat_share", 100.0),
+            )
+        ]
+    for kind, what in (("anchors", "anchor"), ("drawn_anchors", "anchor from drawn pictures")):
+        lines += [
+            [f"{what}: place, p95 [mm]", *_of(data[kind], LOOKS, "error_m_p95", 1e3, 2)],
+            [f"{what}: turn, p95 [degrees]", *_of(data[kind], LOOKS, "error_rad_p95", 180 / np.pi, 3)],
+            [f"{what}: held out, p95 [px]", *_of(data[kind], LOOKS, "held_out_px_p95", 1.0, 2)],
+        ]
+    lines += [
+        [f"anchor, odometry walks: {what}", "–", *_of(data["anchors"], ["walking"], name, scale, digits)]
+        for what, name, scale, digits in (
+            ("place, p95 [mm]", "error_m_p95", 1e3, 2),
+            ("turn, p95 [degrees]", "error_rad_p95", 180 / np.pi, 3),
+            ("NEES over its four numbers", "nees", 1.0, 2),
+        )
+    ]
+    lines.append(["anchor: NEES over its four numbers", *_of(data["anchors"], LOOKS, "nees", 1.0, 2)])
+    return table(["what", *LOOKS], lines)
+
+
+def faults() -> str:
+    """Every fault, and what it was caught by."""
+    rows = result("calibration")["faults"]
+    return table(
+        ["fault", "caught as"],
+        [[r["fault"], ", ".join(f"`{n}`" for n in dict.fromkeys(r["caught"])) or "–"] for r in rows],
+    )
+
+
+def _of(
+    rows: list[Mapping[str, Any]], looks: Sequence[str], name: str, scale: float, digits: int, **which: str
+) -> list[str]:
+    """A figure of each look; which: what else the row says."""
+    found = []
+    for look in looks:
+        [row] = [row for row in rows if {**row, "look": look, **which} == row]
+        found.append(f"{scale * row[name]:.{digits}f}")
+    return found
+
+
+TABLES: Mapping[str, Callable[[], str]] = MappingProxyType(
+    {"calibration": figures, "calibration-faults": faults}
+)
