@@ -73,7 +73,7 @@ def delay_of(changes: Sequence[Change], stamps_ns: Sequence[int], brightness: Se
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Told:
+class _LastCommand:
     """What the screen was told: times [s] after the first change, each to the other of two states."""
 
     at_s: np.ndarray
@@ -89,17 +89,17 @@ class _Told:
         return t_s, self.is_on(t_s).astype(float)
 
 
-def _told(changes: Sequence[Change]) -> tuple[int, _Told]:
+def _told(changes: Sequence[Change]) -> tuple[int, _LastCommand]:
     kept = [c for i, c in enumerate(changes) if i == 0 or c.is_on != changes[i - 1].is_on]
     if len(kept) < LEAST_CHANGES:
         raise InvalidValueError(f"{len(kept)} changes of the screen are too few, {LEAST_CHANGES} are needed")
     at_s = np.array([(c.t_ns - kept[0].t_ns) / NS_PER_S for c in kept])
     if (np.diff(at_s) <= 0).any():
         raise InvalidValueError("changes have to be in their order in time")
-    return kept[0].t_ns, _Told(at_s=at_s, first_is_on=kept[0].is_on)
+    return kept[0].t_ns, _LastCommand(at_s=at_s, first_is_on=kept[0].is_on)
 
 
-def _best_lag(told: _Told, seen_s: np.ndarray, values: np.ndarray) -> float:
+def _best_lag(told: _LastCommand, seen_s: np.ndarray, values: np.ndarray) -> float:
     """Where brightness follows the screen best; InvalidValueError: nowhere, or at several lags."""
     shows_some = (seen_s > LATEST_S) & (seen_s < told.at_s[-1] + EARLIEST_S)  # at all lags
     if shows_some.sum() < 2 * LEAST_CHANGES:
@@ -126,13 +126,13 @@ def _best_lag(told: _Told, seen_s: np.ndarray, values: np.ndarray) -> float:
     return float(same.mean())
 
 
-def _crossed(told: _Told, seen_s: np.ndarray, lag_s: float) -> np.ndarray:
+def _crossed(told: _LastCommand, seen_s: np.ndarray, lag_s: float) -> np.ndarray:
     """The changes that pictures show before and after."""
     shown_s = told.at_s + lag_s
     return told.at_s[(shown_s > seen_s[0]) & (shown_s < seen_s[-1])]
 
 
-def _crossings(told: _Told, seen_s: np.ndarray, values: np.ndarray, lag_s: float) -> np.ndarray:
+def _crossings(told: _LastCommand, seen_s: np.ndarray, values: np.ndarray, lag_s: float) -> np.ndarray:
     """When brightness crosses the middle for each of those, the nearest to its lag; NaN: not at all [s]."""
     is_on = told.is_on(seen_s - lag_s)
     middle = (np.median(values[is_on]) + np.median(values[~is_on])) / 2.0

@@ -5,7 +5,7 @@
                    |->| dt
 
 The rotation-rate correlation joins the clocks of inertial sensors; a stamp of the pictures that is wrong
-against them shows here alone. Standing still says nothing of it.
+against them shows here alone. Stillness still says nothing of it.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff
 
 from robot_runtime.cli.options import check, check_words, registry
-from robot_runtime.cli.signals import Ending, exit_code
+from robot_runtime.cli.signals import ShutdownHandler, exit_code
 from robot_runtime.error_text import drop_mujoco_gl, sentence
 from robot_runtime.results import keep_text, result_json
 
@@ -83,7 +83,7 @@ def run_group(choices: Any, words: Sequence[str] | None, *, prog: str, descripti
 
 
 def _run_to_the_end(run: Callable[[], int | None]) -> NoReturn:
-    ending = Ending()
+    ending = ShutdownHandler()
     try:
         drop_mujoco_gl()
         code = run()

@@ -1,12 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.robot.notices import MAX_KINDS, Notices
+from robot_runtime.robot.counted_log import MAX_KINDS, CountedLog
 
 
-def heard() -> tuple[Notices, list[str]]:
+def heard() -> tuple[CountedLog, list[str]]:
     lines: list[str] = []
-    return Notices(lambda text, is_routine: lines.append(text)), lines
+    return CountedLog(lambda text, is_routine: lines.append(text)), lines
 
 
 def test_the_first_of_a_kind_is_said_then_every_tenfold_and_the_sum_at_the_end():

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_runtime.core.plan.answers import Splice
+from robot_runtime.core.plan.axis_limiter import Shortfall
 from robot_runtime.core.plan.clip import Clip
-from robot_runtime.core.plan.gate import Shortfall
 from robot_runtime.core.plan.timeline import Phase, Seam, Source
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.tick import Tick

@@ -60,7 +60,7 @@ class Corrected:
     with_dt: np.ndarray
     """(K, 12) of each node with dt."""
     bridge: np.ndarray
-    """(K-1, 12) what odometry may have wandered from node to node, as variances."""
+    """(K-1, 12) what odometry may have drifted from node to node, as variances."""
     num_tags: int
     num_refused_tags: int
     tag_px: float

@@ -22,7 +22,7 @@ from calibration.labels.correction import Corrected, Correction
 from calibration.labels.sightings import TagSights
 from calibration.labels.tie import Tie, board_off
 from calibration.labels.values import Drift
-from calibration.labels.wander import jumps, wandering
+from calibration.labels.wander import drifting, jumps
 from calibration.trajectory import Trajectory
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
@@ -129,7 +129,7 @@ class _Problem:
         t_ns = np.unique(np.clip(np.concatenate([grid, *extra]), start, stop)).astype(np.int64)
         wander, keep = [], []
         for said, drift in zip((chest, hand), drifts, strict=True):
-            w, a = wandering(said, t_ns, drift)
+            w, a = drifting(said, t_ns, drift)
             wander.append(w)
             keep.append(a)
         return cls(
@@ -226,15 +226,15 @@ class _Problem:
         """A factor of two nodes that need not be neighbours: the chest's at c, told at h.
 
         Where they are not, the chest's correction is carried from c to h by what odometry says in between,
-        and what it may have wandered is added to the noise: a chain knows neighbours only.
+        and what it may have drifted is added to the noise: a chain knows neighbours only.
         """
         if c == h:
             chain.add(np.array([c]), r[None], (Jc + Jh)[None])
             return
         a, b = min(c, h), max(c, h)
-        wandered = np.zeros(12)
-        wandered[:6] = self.wander[a:b, :6].sum(axis=0)
-        total = np.eye(6) + Jc @ np.diag(wandered) @ Jc.T
+        drifted = np.zeros(12)
+        drifted[:6] = self.wander[a:b, :6].sum(axis=0)
+        total = np.eye(6) + Jc @ np.diag(drifted) @ Jc.T
         root = np.linalg.inv(np.linalg.cholesky(total))
         chain.add(np.array([h]), (root @ r)[None], (root @ (Jc + Jh))[None])
 

@@ -39,7 +39,7 @@ def jumps(said: Trajectory) -> np.ndarray:
     return out
 
 
-def wandering(said: Trajectory, t_ns: np.ndarray, drift: Drift) -> tuple[np.ndarray, np.ndarray]:
+def drifting(said: Trajectory, t_ns: np.ndarray, drift: Drift) -> tuple[np.ndarray, np.ndarray]:
     """Variances of a step of one device, (K-1, 6), and what goes on."""
     middles = t_ns[:-1] + np.diff(t_ns) // 2
     p, mid = said.sampled(t_ns).p, said.sampled(middles).p

@@ -200,8 +200,8 @@ class FileSource:
 
     def _place_ns(self) -> int:
         """When the picture is due, from the first one on [ns]."""
-        said_ns = round(self._capture.get(self._position) * 1e6)
-        return said_ns if said_ns > 0 and self._fps is None else self._count * self._period_ns
+        stamp_ns = round(self._capture.get(self._position) * 1e6)
+        return stamp_ns if stamp_ns > 0 and self._fps is None else self._count * self._period_ns
 
     def _begin_anew(self) -> None:
         """DriverError: that was the end."""

@@ -42,7 +42,7 @@ _REST_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _LastCommand:
     """What was told last, and where the aim was then."""
 
     numbers: Mapping[str, Numbers]
@@ -67,7 +67,7 @@ class Follower:
         self._period_ns, self._silence_ns = round(NS_PER_S / control_hz), round(silence_s * NS_PER_S)
         self._limiter = Limiter(robot.limits, period_ns=self._period_ns)
         self._state = robot.read()
-        self._told: _Told | None = None
+        self._told: _LastCommand | None = None
         self._trails: dict[str, Trail] = {}
         self._is_led = False
         self._error: Exception | None = None
@@ -94,7 +94,7 @@ class Follower:
         else:
             before, apart_ns = _aims(told, now_ns), now_ns - told.t_ns
         apart_ns = apart_ns if apart_ns <= _LONGEST_NS else 0
-        self._told = _Told(numbers=dict(numbers), before=before, t_ns=now_ns, apart_ns=apart_ns)
+        self._told = _LastCommand(numbers=dict(numbers), before=before, t_ns=now_ns, apart_ns=apart_ns)
 
     def end(self) -> None:
         """Brake to a stand and tell the drivers to stop; may be called twice."""
@@ -167,7 +167,7 @@ def _numbers(command: PartCommand) -> np.ndarray:
     raise DriverError(f"expected joints, a gripper or a base, got {type(command).__name__}")
 
 
-def _aims(told: _Told, now_ns: int) -> dict[str, Numbers]:
+def _aims(told: _LastCommand, now_ns: int) -> dict[str, Numbers]:
     """Where the way from one target to the next is now."""
     share = min((now_ns - told.t_ns) / told.apart_ns, 1.0) if told.apart_ns > 0 else 1.0
     return {

@@ -85,7 +85,7 @@ class Config(Struct, frozen=True, kw_only=True):
     stale_ms: float
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class RunStatus(Struct, frozen=True, kw_only=True):
     """What the robot's side says to the page."""
 
     parts: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ class PageClock:
         self._least: deque[tuple[int, int]] = deque()
         """(arrival, difference), differences rising: the first is the smallest."""
 
-    def said_ns(self, t_ms: float, arrived_ns: int) -> int:
+    def stamp_ns(self, t_ms: float, arrived_ns: int) -> int:
         """When it was said, on our clock [ns]: never later than it arrived."""
         t_ns = round(t_ms * 1e6)
         difference = arrived_ns - t_ns

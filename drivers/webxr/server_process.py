@@ -16,8 +16,8 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from drivers.child import SLOT, LifeLine, Newest
-from drivers.webxr.driver_seat import DriverSeat
-from drivers.webxr.messages import MAX_BYTES, Config, Report, Told
+from drivers.webxr.control_lock import ControlLock
+from drivers.webxr.messages import MAX_BYTES, Config, Report, RunStatus
 from robot_runtime.quiet import quiet_logger
 
 PAGE = Path(__file__).with_name("page.html")
@@ -33,7 +33,7 @@ _RUN = ("mode", "cause", "led", "episode", "refused")
 class Pages:
     """Serves them."""
 
-    def __init__(self, config: Config, seat: DriverSeat, told: Newest[Told]) -> None:
+    def __init__(self, config: Config, seat: ControlLock, told: Newest[RunStatus]) -> None:
         self._token, self._seat, self._told = config.token, seat, told
         self._html = PAGE.read_bytes()
 
@@ -80,7 +80,7 @@ class Pages:
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + _STATUS_S
                 told = self._told.get()
-                parts = Told() if told is None else told[1]
+                parts = RunStatus() if told is None else told[1]
                 report = self._seat.report
                 status = {"parts": parts.parts, "bases": parts.bases, "dropped": report.num_dropped}
                 status["run"] = {each: getattr(parts, each) for each in _RUN}
@@ -102,8 +102,8 @@ class Pages:
 def main(text: str, descriptor: str) -> None:
     """config: a `Config` as JSON; descriptor: of the memory shared with the parent."""
     config = msgspec.json.decode(text, type=Config)
-    told, reports = Newest(Told, int(descriptor)), Newest(Report, int(descriptor), 2 * SLOT)
-    seat, alive = DriverSeat(stale_ns=round(config.stale_ms * 1e6)), LifeLine()
+    told, reports = Newest(RunStatus, int(descriptor)), Newest(Report, int(descriptor), 2 * SLOT)
+    seat, alive = ControlLock(stale_ns=round(config.stale_ms * 1e6)), LifeLine()
     pages = Pages(config, seat, told)
     context = None
     if config.certificate:

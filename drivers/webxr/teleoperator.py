@@ -13,7 +13,7 @@ import pinocchio as pin
 
 from drivers.child import Child
 from drivers.teleop_hand import GRIPPER_SPEED, check_speeds
-from drivers.webxr.messages import Config, Hand, Report, Sticks, Told
+from drivers.webxr.messages import Config, Hand, Report, RunStatus, Sticks
 from robot_runtime.core.orders import Arm, BeginEpisode, EndEpisode, Order, Outcome, Reset, Stop
 from robot_runtime.core.teleop import (
     BaseLead,
@@ -97,8 +97,8 @@ class WebXrTeleoperator:
             key=key or "",
             stale_ms=stale_ms,
         )
-        self._child: Child[Told, Report] = Child(
-            "drivers.webxr.server_process", config, Told, Report, what="the page of webxr"
+        self._child: Child[RunStatus, Report] = Child(
+            "drivers.webxr.server_process", config, RunStatus, Report, what="the page of webxr"
         )
         self._opened.callback(self._child.close)
         port = int(self._child.greeting.split()[0])
@@ -128,12 +128,12 @@ class WebXrTeleoperator:
                 f"webxr: no hand of {self._arm!r} can be led; there are {', '.join(parts.hands) or 'none'}"
             )
         self._parts = parts
-        self._child.orders.put(Told(parts=parts.hands, bases=parts.bases))
+        self._child.orders.put(RunStatus(parts=parts.hands, bases=parts.bases))
 
     def told(self, run: LedRun) -> None:
         """The page shows it."""
         self._child.orders.put(
-            Told(
+            RunStatus(
                 parts=self._parts.hands,
                 bases=self._parts.bases,
                 mode=run.mode.value,

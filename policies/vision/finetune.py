@@ -88,15 +88,15 @@ def behind_estimator(told: Checkpoint, seen: Sequence[Demonstration], schema: Sc
         use_hand_pose=told.feature_config.use_hand_pose,
         use_joint_velocity=told.feature_config.use_joint_velocity,
     )
-    num_told = told.model_config.state_dim
+    num_known = told.model_config.state_dim
     features = np.array([state_features(d.observation, schema, config) for d in seen])
-    more = features.shape[1] - num_told
+    more = features.shape[1] - num_known
     if 2 * more != schema.environment_state_dim:
         raise InvalidValueError(
-            f"{told.info.name!r} is told {num_told} numbers; a policy that sees goes on from one that is "
+            f"{told.info.name!r} is told {num_known} numbers; a policy that sees goes on from one that is "
             f"told {features.shape[1] - schema.environment_state_dim // 2}, of the same task"
         )
-    deviations = Normaliser.fit(features[:, num_told:])
+    deviations = Normaliser.fit(features[:, num_known:])
     model = FlowTransformer(replace(told.model_config, state_dim=features.shape[1]))
     weights = dict(told.model.state_dict())
     weights["state_in.0.weight"] = F.pad(weights["state_in.0.weight"], (0, more))

@@ -70,7 +70,7 @@ class EstimatorConfig:
         """The arm whose hand carries a camera; None: it is fixed to the base."""
         return dict(zip(self.on_hand, self.carried_by, strict=True)).get(camera)
 
-    def num_told(self, camera: str) -> int:
+    def num_known(self, camera: str) -> int:
         """How many numbers one camera tells."""
         if camera not in self.on_hand:
             return self.scene_dim
@@ -78,7 +78,7 @@ class EstimatorConfig:
         return 3 * (min(1, num_points) if self.points_alike else num_points)
 
 
-class _Eye(nn.Module):
+class _SpatialSoftmax(nn.Module):
     """One camera: where each of its feature maps is hottest, and how much of it there is."""
 
     grid: Tensor  # (2, h * w): x and y of every cell, -1 to 1
@@ -113,7 +113,7 @@ class SceneEstimator(nn.Module):
     def __init__(self, config: EstimatorConfig) -> None:
         super().__init__()
         self.config = config
-        self.eyes = nn.ModuleList(_Eye(config) for _ in config.cameras)
+        self.eyes = nn.ModuleList(_SpatialSoftmax(config) for _ in config.cameras)
         seen = 3 * config.num_keypoints + config.channels[-1]
         self.heads = nn.ModuleList(
             nn.Sequential(
@@ -121,7 +121,7 @@ class SceneEstimator(nn.Module):
                 nn.ReLU(),
                 nn.Linear(config.width, config.width),
                 nn.ReLU(),
-                nn.Linear(config.width, 2 * config.num_told(camera)),
+                nn.Linear(config.width, 2 * config.num_known(camera)),
             )
             for camera in config.cameras
         )

@@ -6,7 +6,7 @@ import select
 import signal
 import sys
 
-from robot_runtime.cli.signals import Ending, exit_code
+from robot_runtime.cli.signals import ShutdownHandler, exit_code
 from robot_runtime.error_text import drop_mujoco_gl, sentence
 
 
@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     ending = None
     if argv is None:
-        ending = Ending()
+        ending = ShutdownHandler()
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
         logging.getLogger("robot_runtime").setLevel(logging.INFO)
         logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it builds its font cache
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
-def _ended_with(argv: list[str] | None, ending: Ending | None) -> int:
+def _ended_with(argv: list[str] | None, ending: ShutdownHandler | None) -> int:
     """Run the command line; the exit code of what ends in a sentence, or in none."""
     try:
         try:
@@ -38,7 +38,7 @@ def _ended_with(argv: list[str] | None, ending: Ending | None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        if not _nobody_reads_stdout():
+        if not _stdout_has_no_reader():
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left in its buffer
         return exit_code(signal.SIGPIPE)
@@ -54,7 +54,7 @@ def _ended_with(argv: list[str] | None, ending: Ending | None) -> int:
             ending.leave_at_once()
 
 
-def _nobody_reads_stdout() -> bool:
+def _stdout_has_no_reader() -> bool:
     """Whether it is a pipe whose reader is gone, as after `| head`."""
     poll = select.poll()
     poll.register(sys.stdout, select.POLLOUT)

@@ -41,7 +41,7 @@ def under_way(what: str, *, period_s: float = UNDER_WAY_PERIOD_S) -> Iterator[No
 class _InLog(Progress):
     """Where no terminal shows a bar: a line a minute of the one that moves, for whoever reads the log."""
 
-    _said_at: float | None = None
+    _logged_at: float | None = None
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
         super().update(task_id, **changes)
@@ -53,11 +53,11 @@ class _InLog(Progress):
 
     def _say(self, task_id: TaskID) -> None:
         now = self.get_time()
-        if self._said_at is None:
-            self._said_at = now
-        if now - self._said_at < LOG_PERIOD_S:
+        if self._logged_at is None:
+            self._logged_at = now
+        if now - self._logged_at < LOG_PERIOD_S:
             return
-        self._said_at = now
+        self._logged_at = now
         bar = self._tasks[task_id]
         total = "?" if bar.total is None else f"{bar.total:.0f}"
         parts = [bar.description, f"{bar.completed:.0f}/{total}", str(bar.fields.get("note", ""))]

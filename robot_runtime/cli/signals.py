@@ -37,7 +37,7 @@ def exit_code(number: int) -> int:
     return 128 + number
 
 
-class Ending:
+class ShutdownHandler:
     """How the process ends if it is told to."""
 
     def __init__(self) -> None:

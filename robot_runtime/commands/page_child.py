@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 if TYPE_CHECKING:
-    from robot_runtime.page.child import Told
+    from robot_runtime.page.child import PageConfig
 
 
 def main() -> int:
     """Show a run or a calibration until standard input ends; returns the exit code."""
     from robot_runtime.error_text import sentence
-    from robot_runtime.page.child import Told, serve_guide
-    from robot_runtime.page.guide import GuideTold
+    from robot_runtime.page.child import PageConfig, serve_guide
+    from robot_runtime.page.guide import GuidePageConfig
 
     logging.disable(logging.CRITICAL)
-    told: Told | GuideTold = msgspec.json.decode(sys.stdin.buffer.readline(), type=Told | GuideTold)
+    told: PageConfig | GuidePageConfig = msgspec.json.decode(
+        sys.stdin.buffer.readline(), type=PageConfig | GuidePageConfig
+    )
     said, sys.stdout = sys.stdout, sys.stderr  # libraries print
     try:
         match told:
-            case Told():
+            case PageConfig():
                 _serve_run(told, said)
-            case GuideTold():
+            case GuidePageConfig():
                 serve_guide(told, sys.stdin.buffer, said)
     except BaseException as error:
         print(sentence(error) or f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -32,7 +34,7 @@ def main() -> int:
     return 0
 
 
-def _serve_run(told: "Told", said: TextIO) -> None:
+def _serve_run(told: "PageConfig", said: TextIO) -> None:
     from robot_runtime.errors import InvalidValueError
     from robot_runtime.page.child import serve_live
     from robot_runtime.page.robot_model import body_named

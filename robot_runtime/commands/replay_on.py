@@ -22,7 +22,7 @@ LINGER_S = 0.5
 
 def on_robot(log: "RunLog", episode: int, *, robot: str, settings: tuple[str, ...], yes: bool) -> str:
     """A robot: slowly to where the episode begins, then along it; says what it came to."""
-    from robot_runtime.cli.aside import Aside
+    from robot_runtime.cli.background_console import BackgroundConsole
     from robot_runtime.commands.run import Orders, Run, refuse_fault
     from robot_runtime.log.played import PlayedPolicy, RecordedWay
     from robot_runtime.robot.run import Session
@@ -34,7 +34,12 @@ def on_robot(log: "RunLog", episode: int, *, robot: str, settings: tuple[str, ..
     sessions: list[Session] = []
     policy = PlayedPolicy(way, may_begin=lambda: bool(sessions) and sessions[0].is_armed)
     off, began_ns = 0.0, None
-    with Aside() as aside, Orders() as orders, open_robot(robot, settings) as opened, ExitStack() as held:
+    with (
+        BackgroundConsole() as aside,
+        Orders() as orders,
+        open_robot(robot, settings) as opened,
+        ExitStack() as held,
+    ):
         refuse_misfit(way, opened.robot)
         address = held.enter_context(served(policy))
         if (arm := run.arm_switch(opened)) is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from robot_runtime.cli.aside import Aside
+from robot_runtime.cli.background_console import BackgroundConsole
 from robot_runtime.cli.options import (
     AnyFolder,
     Hertz,
@@ -135,7 +135,7 @@ class Run:
         check_source(self.orders)
         if self.page is not None:
             need("viser")
-        with Aside() as aside, Orders() as orders, ExitStack() as held:
+        with BackgroundConsole() as aside, Orders() as orders, ExitStack() as held:
             attend = partial(self._attend, orders=orders, aside=aside, held=held)
             if self.robot is not None:
                 record, episode = self._own(orders, aside, attend), None
@@ -152,7 +152,9 @@ class Run:
         refuse_fault(record)
         return 0
 
-    def _own(self, orders: "Orders", aside: Aside, attend: "Callable[[Session], None]") -> "RunRecord":
+    def _own(
+        self, orders: "Orders", aside: BackgroundConsole, attend: "Callable[[Session], None]"
+    ) -> "RunRecord":
         """Drive the robot that was named."""
         from robot_runtime.commands.teleop_option import teleop_options
         from robot_runtime.robot.run import Session
@@ -179,7 +181,9 @@ class Run:
                     pass
         return session.record
 
-    def _attend(self, session: "Session", *, orders: "Orders", aside: Aside, held: ExitStack) -> None:
+    def _attend(
+        self, session: "Session", *, orders: "Orders", aside: BackgroundConsole, held: ExitStack
+    ) -> None:
         """Orders from where --orders says, and the page, as long as the run lasts."""
         if self.page is not None:
             from robot_runtime.commands.live_page import open_page
@@ -210,7 +214,7 @@ class Run:
         where: str,
         arm: "Switch | None",
         orders: "Orders",
-        aside: Aside,
+        aside: BackgroundConsole,
     ) -> None:
         """Move joints without a policy, once the operator has said so. places: joints by part [rad]."""
         from robot_runtime.clock import MonotonicClock
@@ -237,7 +241,7 @@ class Run:
             raise Ended(orders.signals[0])
 
     def _simulated(
-        self, orders: "Orders", aside: Aside, attend: "Callable[[Session], None]"
+        self, orders: "Orders", aside: BackgroundConsole, attend: "Callable[[Session], None]"
     ) -> "tuple[RunRecord, Episode]":
         """Drive the simulated Franka, and score what it does."""
         from robot_runtime.commands.teleop_option import teleop_options
@@ -253,7 +257,7 @@ class Run:
             )
         return episode.record, episode
 
-    def options(self, task: str, aside: Aside) -> dict[str, Any]:
+    def options(self, task: str, aside: BackgroundConsole) -> dict[str, Any]:
         """Of the session: all options here that it has too, but robot and task."""
         from robot_runtime.core.method.choose import method_or_choice
         from robot_runtime.core.method.table import Method

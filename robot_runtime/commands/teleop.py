@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
-from robot_runtime.cli.aside import Aside
+from robot_runtime.cli.background_console import BackgroundConsole
 from robot_runtime.cli.options import (
     AnyFolder,
     Count,
@@ -101,7 +101,7 @@ class Teleop:
         from robot_runtime.commands.run import Orders
 
         already = self._checked()
-        with Aside() as aside, Orders() as signals, ExitStack() as held:
+        with BackgroundConsole() as aside, Orders() as signals, ExitStack() as held:
             exporter = Exporter(self.output, fps=self.fps, cameras=self.recorded, say=aside.say)
             held.callback(exporter.finish)
             desk = _Desk(self, aside, exporter, signals, already=already)
@@ -161,7 +161,9 @@ def episodes_in(output: Path, wanted: int, *, resume: bool) -> int:
 class _Desk:
     """One recording: what the runs of it share."""
 
-    def __init__(self, what: Teleop, aside: Aside, exporter: Exporter, signals: Any, *, already: int) -> None:
+    def __init__(
+        self, what: Teleop, aside: BackgroundConsole, exporter: Exporter, signals: Any, *, already: int
+    ) -> None:
         self.what, self.aside, self.exporter, self.signals = what, aside, exporter, signals
         self.num_kept, self.name = already, ""
         self._session: Session | None = None

@@ -23,7 +23,7 @@ from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.plan.far_rows import FarRowsError
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.predict import HandPose, StatePredictor, check_odometry
-from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
+from robot_runtime.core.plan.standstill import PATIENCE_NS, Standstill
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
 from robot_runtime.core.policy import ChunkRequest

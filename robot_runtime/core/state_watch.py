@@ -84,7 +84,7 @@ class StateWatch:
     def __init__(self, limits: StateLimits) -> None:
         self._limits = limits
         self._last: RobotState | None = None
-        self._bases: dict[str, _Led] = {}
+        self._bases: dict[str, _CommandedBase] = {}
         self.jumps: dict[str, Jump] = {}
         """Of bases whose odometry jumped at the last look, whatever else was wrong with the state."""
 
@@ -174,7 +174,7 @@ class StateWatch:
         x_WB = state.base(name).x_WB
         if x_WB is None:
             return None
-        led = self._bases.setdefault(name, _Led())
+        led = self._bases.setdefault(name, _CommandedBase())
         if isinstance(told, BasePoseCommand):
             if self.is_lost(name, told, x_WB):
                 return Cause.BASE_LOST
@@ -215,7 +215,7 @@ class StateWatch:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Led:
+class _CommandedBase:
     """Where odometry saw a base last, and from where it has been led since that changed."""
 
     x_WB: Float[np.ndarray, "3"] | None = None

@@ -95,7 +95,7 @@ def evaluate(
         env gave something that it did not declare.
     """
     if env_settings is not None:
-        env = told_env(env, _settings(env_settings))
+        env = configured_env(env, _settings(env_settings))
     if isinstance(policy, str):
         with RemotePolicy(policy, schema=_Envs(env)[0].info.schema) as there:
             return evaluate(
@@ -161,7 +161,7 @@ def is_env(found: object) -> bool:
     return is_gymnasium(found) or all(hasattr(found, name) for name in ("info", "reset"))
 
 
-def told_env(env: object, settings: "GymnasiumSettings") -> object:
+def configured_env(env: object, settings: "GymnasiumSettings") -> object:
     """An env, or what makes one, with Gymnasium's interface, and what it does not say itself.
 
     InvalidValueError: it declares all itself, in its `info`.

@@ -31,9 +31,9 @@ from robot_runtime.core.method import request_parts, sampler_parts, splice_parts
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan import limits
 from robot_runtime.core.plan.answers import PartOutcome, Splice
+from robot_runtime.core.plan.axis_limiter import Shortfall
 from robot_runtime.core.plan.clip import Clip
 from robot_runtime.core.plan.correction import CorrectionHead
-from robot_runtime.core.plan.gate import Shortfall
 from robot_runtime.core.plan.kinematics import ModelKinematics
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.timeline import Phase, Seam, Source

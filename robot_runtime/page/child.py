@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.page.body import Body
-from robot_runtime.page.guide import GuideTold
+from robot_runtime.page.guide import GuidePageConfig
 from robot_runtime.page.guide_source import GuideSource
 from robot_runtime.page.live import LiveSource
 from robot_runtime.page.scene import Scene
@@ -24,7 +24,7 @@ _LAST_WORD_S = 0.5
 """How long a run's last word may take to come through; one that was killed has none [s]."""
 
 
-class Told(Struct, frozen=True, kw_only=True, tag="run"):
+class PageConfig(Struct, frozen=True, kw_only=True, tag="run"):
     """What a run tells its page, as one line of JSON."""
 
     stream: str
@@ -42,7 +42,7 @@ class Told(Struct, frozen=True, kw_only=True, tag="run"):
     """The robot's: a file, or a name that the command knows; empty: none."""
 
 
-def serve_live(told: Told, body: Body | None, said: TextIO, until: Callable[[], None]) -> None:
+def serve_live(told: PageConfig, body: Body | None, said: TextIO, until: Callable[[], None]) -> None:
     """Show a run until `until` returns.
 
     said: gets one line of JSON, {"url": ...}. InvalidValueError: nothing can listen there.
@@ -56,7 +56,7 @@ def serve_live(told: Told, body: Body | None, said: TextIO, until: Callable[[], 
         source.hear_out(_LAST_WORD_S)  # which the server sends to browsers before it closes
 
 
-def serve_guide(told: GuideTold, lines: Iterable[bytes], said: TextIO) -> None:
+def serve_guide(told: GuidePageConfig, lines: Iterable[bytes], said: TextIO) -> None:
     """Show a calibration as long as there are lines, each a `Message` as JSON.
 
     said: gets one line of JSON, {"url": ...}. InvalidValueError: nothing can listen there.
@@ -69,7 +69,7 @@ def serve_guide(told: GuideTold, lines: Iterable[bytes], said: TextIO) -> None:
         source.end()  # which the server sends to browsers before it closes
 
 
-def _ports(told: Told | GuideTold) -> tuple[int, ...]:
+def _ports(told: PageConfig | GuidePageConfig) -> tuple[int, ...]:
     return (told.port,) if told.is_exact else (told.port, 0)
 
 

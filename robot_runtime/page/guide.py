@@ -1,6 +1,6 @@
 """What the page of a calibration shows: `Guide`, made by the command, drawn by a browser as it is.
 
-    the command ── Told, one line; Message after Message ─► its page's process ── Guide, JSON ─► browsers
+    the command ── GuidePageConfig, then Messages ─► its page's process ── Guide, JSON ─► browsers
 
 Words, numbers and what is enough come from the command, which prints the same: nothing is computed here.
 """
@@ -85,7 +85,7 @@ class Message(Struct, frozen=True, kw_only=True):
     """The picture in which the corners are; none: as before."""
 
 
-class GuideTold(Struct, frozen=True, kw_only=True, tag="guide"):
+class GuidePageConfig(Struct, frozen=True, kw_only=True, tag="guide"):
     """Where the page is to be, as one line of JSON before all messages."""
 
     host: str

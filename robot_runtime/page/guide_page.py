@@ -12,7 +12,7 @@ import numpy as np
 
 from robot_runtime.core.values.shapes import UInt8
 from robot_runtime.jpeg import jpeg_encoder
-from robot_runtime.page.guide import Guide, GuideTold, Message
+from robot_runtime.page.guide import Guide, GuidePageConfig, Message
 from robot_runtime.page.process import DEFAULT_HOST, DEFAULT_PORT, PageProcess
 
 PICTURES_HZ = 12.0
@@ -35,13 +35,13 @@ class GuidePage(AbstractContextManager["GuidePage"]):
         say: Callable[[str], None],
     ) -> None:
         """
-        command: starts the page's process, which reads a `GuideTold` and then a `Message` a line.
+        command: starts the page's process, which reads a `GuidePageConfig` and then a `Message` a line.
         address: host and port; None: loopback, at 8080 or a free port.
         say: gets the page's address, or why there is none.
         """
         host, port = (DEFAULT_HOST, DEFAULT_PORT) if address is None else address
         self._command, self._say = command, say
-        self._told = GuideTold(host=host, port=port, is_exact=address is not None)
+        self._told = GuidePageConfig(host=host, port=port, is_exact=address is not None)
         self._changed = Condition()
         self._guide: Guide | None = None
         self._picture: np.ndarray | None = None

@@ -33,7 +33,7 @@ class PageProcess(AbstractContextManager["PageProcess"]):
         self._say = say
         self.url = ""
         """Where the page is; empty until it is up."""
-        self._has_said = Event()
+        self._has_reported = Event()
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 closed with the block
         root = str(Path(robot_runtime.__file__).parents[1])  # it imports what this process does
         self._process = subprocess.Popen(
@@ -67,7 +67,7 @@ class PageProcess(AbstractContextManager["PageProcess"]):
 
     def is_up(self, within_s: float) -> bool:
         """Whether it is, as soon as it is; waits no longer for one that has ended."""
-        self._has_said.wait(within_s)
+        self._has_reported.wait(within_s)
         return bool(self.url)
 
     def kill(self) -> None:
@@ -92,4 +92,4 @@ class PageProcess(AbstractContextManager["PageProcess"]):
         with suppress(OSError, ValueError, KeyError, TypeError):
             self.url = json.loads(self._process.stdout.readline())["url"]
             self._say(f"page: {self.url}")
-        self._has_said.set()
+        self._has_reported.set()

@@ -20,7 +20,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.orders import Order, TakenOrder
 from robot_runtime.core.values.columns import pose_columns, state_columns
 from robot_runtime.log.writer import RunLogWriter
-from robot_runtime.page.child import Told
+from robot_runtime.page.child import PageConfig
 from robot_runtime.page.order_door import OrderDoor
 from robot_runtime.page.process import DEFAULT_HOST, DEFAULT_PORT, PageProcess
 
@@ -41,7 +41,7 @@ class RunPage(AbstractContextManager["RunPage"]):
         say: Callable[[str], None],
     ) -> None:
         """
-        command: starts the page's process, which reads a `Told` from its standard input.
+        command: starts the page's process, which reads a `PageConfig` from its standard input.
         log: whose messages are shown. post: gets orders, as `Session.post`.
         address: host and port; None: loopback, at 8080 or a free port.
         say: gets the page's address, or why there is none.
@@ -88,8 +88,8 @@ class RunPage(AbstractContextManager["RunPage"]):
         else:
             self._watch()
 
-    def _told(self, stream: str, orders: str, token: str) -> Told:
-        return Told(
+    def _told(self, stream: str, orders: str, token: str) -> PageConfig:
+        return PageConfig(
             stream=stream,
             orders=orders,
             token=token,

@@ -29,7 +29,7 @@ RETRY_S = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Eye:
+class CameraReader:
     """One camera, what is known of its pictures, and the newest good one."""
 
     camera: Camera
@@ -54,7 +54,7 @@ def needed_cameras(cameras: Mapping[str, Camera], wanted: Mapping[str, tuple[int
 class Cameras:
     """All cameras of a run; the control thread owns it, and each camera is read in a thread of its own."""
 
-    def __init__(self, eyes: Mapping[str, Eye], clock: Clock, limits: CameraLimits) -> None:
+    def __init__(self, eyes: Mapping[str, CameraReader], clock: Clock, limits: CameraLimits) -> None:
         self._eyes, self._clock, self._limits = eyes, clock, limits
         self._shown: dict[str, int] = {}
         self._num_refused = dict.fromkeys(eyes, 0)
@@ -124,7 +124,7 @@ def camera_threads(
     limits = limits or CameraLimits()
     stopping = threading.Event()
     eyes = {
-        name: Eye(camera=camera, watch=_watch(camera, limits), box=Mailbox[Image]())
+        name: CameraReader(camera=camera, watch=_watch(camera, limits), box=Mailbox[Image]())
         for name, camera in cameras.items()
     }
     threads = [
@@ -151,7 +151,7 @@ def _watch(camera: Camera, limits: CameraLimits) -> CameraWatch:
 
 def _read(
     name: str,
-    eye: Eye,
+    eye: CameraReader,
     clock: Clock,
     stopping: threading.Event,
     on_picture: Callable[[str, Image], object] | None,

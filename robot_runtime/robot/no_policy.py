@@ -51,6 +51,6 @@ class NoPolicy:
         self.close()
 
 
-def method_of_nobody() -> Method:
+def method_without_person() -> Method:
     """With which an executor waits for chunks that never come."""
     return method_named("synchronous")

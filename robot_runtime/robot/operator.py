@@ -47,7 +47,7 @@ class Operator:
         self._hold = None if hold_to_run is None else WatchedSwitch(hold_to_run)
         self._reset, self._say, self._buttons = reset, say, buttons
         self._num_presses = self._num_held = self._num_releases = 0
-        self._has_said_ready = self._has_said_lost = False
+        self._has_reported_ready = self._has_reported_lost = False
         self._is_stopped = False
         self._why_not = ""
         self._why_not_ns: int | None = None
@@ -101,7 +101,7 @@ class Operator:
         self.executor.arm(now_ns)
         self._note(now_ns, f"armed by {by}")
         self.record.armed.append((now_ns, by))
-        self._has_said_ready = False
+        self._has_reported_ready = False
 
     def stop(self) -> None:
         """Brake to rest, and stand until she resets."""
@@ -112,7 +112,7 @@ class Operator:
         """Stand where the robot is. ValueError: its state is no state to stand in."""
         self._reset(now_ns)
         self._is_stopped = False
-        self._has_said_ready = False
+        self._has_reported_ready = False
         self._note(now_ns, "reset: the robot stands where it is")
 
     def _switches(self) -> list[WatchedSwitch]:
@@ -120,8 +120,8 @@ class Operator:
 
     def _stop_if_let_go(self, hold: WatchedSwitch, seen: Seen, now_ns: int) -> None:
         if why := hold.why_lost():
-            if not self._has_said_lost:
-                self._has_said_lost = True
+            if not self._has_reported_lost:
+                self._has_reported_lost = True
                 self._note(now_ns, f"hold-to-run, {hold.name}, is lost: {why}")
             self.executor.stop(Cause.SWITCH_LOST)
         elif self.executor.is_armed and (not seen.is_pressed or seen.num_releases != self._num_releases):
@@ -131,8 +131,8 @@ class Operator:
         num_presses, self._num_presses = self._num_presses, arm.look().num_presses
         if self._num_presses > num_presses:
             self._reset_or_arm(now_ns, arm.name)
-        elif arm.why_lost() and not self.executor.is_armed and not self._has_said_lost:
-            self._has_said_lost = True
+        elif arm.why_lost() and not self.executor.is_armed and not self._has_reported_lost:
+            self._has_reported_lost = True
             self._note(now_ns, f"the switch to arm, {arm.name}, is lost: {arm.why_lost()}")
 
     def _take_hold(self, hold: WatchedSwitch, seen: Seen, now_ns: int) -> None:
@@ -152,7 +152,7 @@ class Operator:
                 self._num_held = self._hold.seen.num_presses  # said once for each press
 
     def _say_if_ready(self, now_ns: int) -> None:
-        if self._has_said_ready or (self.executor.is_armed and not self.may_go_on):
+        if self._has_reported_ready or (self.executor.is_armed and not self.may_go_on):
             return
         if self.may_go_on and self.executor.is_at_rest:
             self._note(now_ns, f"stopped, goes on after a reset: {self._how()}")
@@ -162,7 +162,7 @@ class Operator:
             if self.executor.mode is Mode.HOLD:
                 self._say_why_not(why, now_ns)
             return
-        self._has_said_ready = True
+        self._has_reported_ready = True
 
     def _say_why_not(self, why: str, now_ns: int) -> None:
         """Once for each reason that lasts; its numbers may change."""

@@ -156,13 +156,13 @@ def _wait_until_warm(
 
     It warms up first what somebody waits for, so one is sent, and again when it is too late for that.
     """
-    given_up_ns, has_said = clock.now_ns() + WARM_NS, False
+    given_up_ns, has_reported = clock.now_ns() + WARM_NS, False
     asked = request()
     name = type(asked.sampler).__name__
     while (ready := client.readiness) is not None and name not in ready.samplers:
-        if not has_said:
+        if not has_reported:
             say(f"the server has yet to warm up {name}: waiting for it, up to {WARM_NS / NS_PER_S:g} s")
-            has_said = True
+            has_reported = True
         try:
             for _ in client.parts(asked):
                 pass

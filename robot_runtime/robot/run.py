@@ -29,7 +29,7 @@ from robot_runtime.robot.check import BY_HAND, check_robot, outside_limits
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.lease import Lease
-from robot_runtime.robot.no_policy import NoPolicy, method_of_nobody
+from robot_runtime.robot.no_policy import NoPolicy, method_without_person
 from robot_runtime.robot.orderly_end import OrderlyEnd
 from robot_runtime.robot.probe import choose_for, latency_for, latency_line
 from robot_runtime.robot.runner import Runner
@@ -85,7 +85,7 @@ class Session(RunConfig):
     def _connected(self, state: RobotState, opened: ExitStack) -> Runner:
         observation = self.observation(state)
         if self.policy is None:
-            return self._with_nobody(state, opened)
+            return self._without_person(state, opened)
         address, name = server_and_name(self.policy)
         client = PolicyClient(
             address,
@@ -110,10 +110,10 @@ class Session(RunConfig):
         opened.callback(runner.close)
         return runner
 
-    def _with_nobody(self, state: RobotState, opened: ExitStack) -> Runner:
+    def _without_person(self, state: RobotState, opened: ExitStack) -> Runner:
         """A person drives all parts."""
         nobody = NoPolicy(self.robot.schema(state))
-        runner = Runner(self, nobody, nobody.wait_until_ready(), method=method_of_nobody())
+        runner = Runner(self, nobody, nobody.wait_until_ready(), method=method_without_person())
         opened.callback(runner.close)
         self.say("no policy is asked: a person drives")
         return runner

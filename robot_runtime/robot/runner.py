@@ -38,13 +38,13 @@ from robot_runtime.robot.cameras import camera_threads, needed_cameras
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.control import ControlStep
+from robot_runtime.robot.counted_log import Logbook
 from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.link import ServerLink
 from robot_runtime.robot.logged_run import LoggedRun
 from robot_runtime.robot.no_policy import NoPolicy
-from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.operator import Operator
-from robot_runtime.robot.order_desk import OrderDesk
+from robot_runtime.robot.operator_queue import OperatorQueue
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run_orders import RunOrders
 from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
@@ -116,7 +116,7 @@ class Runner:
             has_log=self._logged is not None,
         )
         self.episodes = orders.episodes
-        self.orders = OrderDesk(config.clock, self.record, self._log, do=orders.do)
+        self.orders = OperatorQueue(config.clock, self.record, self._log, do=orders.do)
         if self._logged is not None:
             self.orders.listeners.append(self._logged.on_order)
         self.teleop: TeleopInRun | None = None
@@ -130,7 +130,7 @@ class Runner:
         self._motion_check = MotionCheck(1.0 / config.control_hz)
         self._mode = self.executor.mode
         self._end_ns: int | None = None
-        self._stands = self._is_broken = self._is_error_said = self._is_ending = False
+        self._stands = self._is_broken = self._is_error_reported = self._is_ending = False
         self._is_cut_off = False
         self._should_stop: Callable[[], bool] = lambda: False
 
@@ -417,8 +417,8 @@ class Runner:
         return bool(self.link.fault) and stands
 
     def _say_it_rests(self, error: BaseException) -> None:
-        if not self._is_error_said:
-            self._is_error_said = True
+        if not self._is_error_reported:
+            self._is_error_reported = True
             self._log.say(f"the robot comes to rest: {type(error).__name__}: {error}", is_routine=False)
 
     def _say_why_it_stands(self, now_ns: int) -> None:

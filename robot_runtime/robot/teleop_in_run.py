@@ -15,8 +15,8 @@ from robot_runtime.core.values.command import Command, PartCommand
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.config import RunConfig
-from robot_runtime.robot.notices import Logbook
-from robot_runtime.robot.order_desk import OrderDesk
+from robot_runtime.robot.counted_log import Logbook
+from robot_runtime.robot.operator_queue import OperatorQueue
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.teleop.config import OnRelease
 from robot_runtime.teleop.leading import Leading
@@ -32,7 +32,7 @@ class TeleopInRun(AbstractContextManager["TeleopInRun"]):
     """A context manager, in which it is read; else the control thread owns it."""
 
     def __init__(
-        self, config: RunConfig, executor: Executor, record: RunRecord, log: Logbook, orders: OrderDesk
+        self, config: RunConfig, executor: Executor, record: RunRecord, log: Logbook, orders: OperatorQueue
     ) -> None:
         robot = config.robot
         assert robot.limits is not None
@@ -123,7 +123,7 @@ class _ByOrders:
     """An executor as `Leading` leads it: what is taken over and handed back are orders with her name, so that
     the run's record has them as it has anybody's."""
 
-    def __init__(self, executor: Executor, orders: OrderDesk, by: str, clock: Clock) -> None:
+    def __init__(self, executor: Executor, orders: OperatorQueue, by: str, clock: Clock) -> None:
         self._executor, self._orders, self._by, self._clock = executor, orders, by, clock
 
     @property

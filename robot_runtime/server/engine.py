@@ -27,7 +27,7 @@ from robot_runtime.core.policy import ChunkRequest, Policy, answers_batches
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.errors import PolicyError
 from robot_runtime.jpeg import decode_jpeg
-from robot_runtime.server.complaints import Complaints
+from robot_runtime.server.rate_limited_log import RateLimitedLog
 from robot_runtime.server.warm_up import call_on_nothing, checked_rows, infer_steps, warm_up
 from robot_runtime.server.warming import Called, Piece, Warming
 from robot_runtime.wire.codec import with_images
@@ -79,7 +79,7 @@ class Engine:
         self._max_batch = max_batch if answers_batches(policy) else 1
         self._clock, self._open_ns = clock, open_ns
         self._ring = ring
-        self._complaints = Complaints(logger, clock)
+        self._complaints = RateLimitedLog(logger, clock)
         self._batches: SimpleQueue[tuple[QueuedRequest, ...] | Piece | None] = SimpleQueue()
         self._results: deque[Result] = deque()
         self._warm: SimpleQueue[Warming | Exception] = SimpleQueue()

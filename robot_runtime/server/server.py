@@ -21,10 +21,10 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNa
 from robot_runtime.keys import ServerKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.collector import Collector
-from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_policy
 from robot_runtime.server.engine import CLOSE_S
+from robot_runtime.server.rate_limited_log import RateLimitedLog
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.service import Service
 from robot_runtime.server.warming import OPEN_NS
@@ -88,7 +88,7 @@ class PolicyServer:
         self._is_stopping = self._is_draining = False
         self._orders: deque[tuple[str, Policy]] = deque()
         self._doorbell = Doorbell()
-        self._complaints = Complaints(logger, self._clock)
+        self._complaints = RateLimitedLog(logger, self._clock)
         self._collector = collector
         self._metrics = {} if metrics is None else metrics
         self._services: dict[str, Service] = {}

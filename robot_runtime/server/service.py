@@ -25,10 +25,10 @@ from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.server.batcher import Batcher
-from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_welcome
 from robot_runtime.server.engine import CLOSE_S, Done, Engine, Result
+from robot_runtime.server.rate_limited_log import RateLimitedLog
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.warming import IDLE_NS, OPEN_NS, QUIET_NS, Called, Piece, Warming
 from robot_runtime.wire.frames import ProtocolError
@@ -73,7 +73,7 @@ class Service:
         self._shown_ns = 0
         self._clock, self._ring, self._max_batch = clock, ring, max_batch
         self._welcome = checked_welcome(policy, heartbeat_ns)
-        self._say_warm, self._complaints = say, Complaints(logger, clock)
+        self._say_warm, self._complaints = say, RateLimitedLog(logger, clock)
         self._engine = self._new_engine(policy, open_ns=open_ns)
         self._warming = self._engine.warm_up()
         self._batcher = Batcher(self._warming.times)

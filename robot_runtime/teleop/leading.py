@@ -83,7 +83,7 @@ class Leading:
         self._newest_ns: int | None = None
         self.fresh_ns: int | None = None
         """When she did what this tick commands for the first time [ns]; None: nothing new."""
-        self._has_said_lost = False
+        self._has_reported_lost = False
 
     @property
     def led(self) -> tuple[str, ...]:
@@ -137,8 +137,8 @@ class Leading:
         lead = self._watched.look(now_ns, self._config.stale_ns)
         if self._watched.is_silent(self._config.stale_ns):
             lead = None
-        if lead is None and (why := self._watched.why_lost) and not self._has_said_lost:
-            self._has_said_lost = True
+        if lead is None and (why := self._watched.why_lost) and not self._has_reported_lost:
+            self._has_reported_lost = True
             self._say(f"{self._watched.name} is lost: {why}")
         return lead
 

@@ -48,7 +48,7 @@ class Axes:
         curve: SpeedCurve | None = None,
         share: float = 1.0,
     ) -> None:
-        """share: of the speed that is used. The rest: as `AxisGate` has it."""
+        """share: of the speed that is used. The rest: as `AxisLimiter` has it."""
         n = len(limits.speed)
         self._axes = [
             Axis(

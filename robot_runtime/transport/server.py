@@ -16,7 +16,7 @@ from robot_runtime.transport.address import (
     open_to_all,
     port_in_use,
 )
-from robot_runtime.transport.doorman import Doorman
+from robot_runtime.transport.connection_limiter import ConnectionLimiter
 from robot_runtime.transport.sockets import FAREWELL_MS, new_socket, wait
 from robot_runtime.wire.frames import LIMITS, Buffer
 
@@ -51,7 +51,7 @@ class ServerTransport:
         check_file(address)
         self._context = zmq.Context()
         self._socket = new_socket(self._context, zmq.ROUTER, address)
-        self.doorman = Doorman(self._socket, keys=keys, is_known=is_known, ring=ring)
+        self.doorman = ConnectionLimiter(self._socket, keys=keys, is_known=is_known, ring=ring)
         try:
             if keys is not None:
                 self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret

@@ -100,15 +100,15 @@ def frozen(way: str, spoil: Spoil, injections: int, rng: np.random.Generator, pu
             while len(noticed) < injections:
                 pulse.late_s = 0.0
                 is_false = watched_well(cameras, rng.uniform(0.5, 0.8))
-                server.spoil, server.spoilt_ns = spoil, 0
-                said_ns, was_shown = watched_until_noticed(cameras)
-                spoilt_ns, late_s = server.spoilt_ns, pulse.late_s
+                server.spoil, server.faulty_ns = spoil, 0
+                logged_ns, was_shown = watched_until_noticed(cameras)
+                faulty_ns, late_s = server.faulty_ns, pulse.late_s
                 server.well()
                 await_good(cameras)
                 if late_s > STOOD_S and num_stood < 3 * injections:
                     num_stood += 1
                     continue
-                noticed.append((said_ns - spoilt_ns) / 1e6)
+                noticed.append((logged_ns - faulty_ns) / 1e6)
                 num_shown, num_false = num_shown + was_shown, num_false + is_false
     return Row(way=way, noticed_ms=noticed, num_shown=num_shown, num_false=num_false, num_stood=num_stood)
 

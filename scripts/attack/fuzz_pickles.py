@@ -118,7 +118,7 @@ def read_pickled(data: bytes) -> None:
     except ValueError:
         LEROBOT.observation(read_observation(data)[2], now_ns=0, sizes=POLICY.schema.cameras)
     else:
-        state_names, cameras = lerobot.names_told(told)
+        state_names, cameras = lerobot.declared_names_given(told)
         names = SI.over(lerobot.names_of(POLICY.schema, state_names, cameras))
         lerobot.order_of_columns(POLICY, names, state_names)
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar
+from sim.capture.retargeted import RetargetedDemonstration
 from sim.capture.samples import led_rows
-from sim.capture.told import Told
 from sim.demonstrations.rollout_robot import execute_row, robot_rollout
 from sim.scene.kinematics import solve_down
 from sim.scene.mobile_base import P_BA
@@ -22,7 +22,7 @@ AFTER_ROWS = 30
 
 
 def carry_out(
-    told: Told,
+    told: RetargetedDemonstration,
     seed: int,
     start: Float[np.ndarray, "3"],
     *,

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 
 from robot_runtime.core.values.state import readonly
 from robot_runtime.robot.joint_move import min_jerk
-from sim.capture.told import Told, opened_width
+from sim.capture.retargeted import RetargetedDemonstration, opened_width
 from sim.experts.motion import DT_S, HORIZON
 
 HOVER = 0.07
@@ -65,7 +65,9 @@ class Grip:
         return slice(min(k, self.above), max(k + HORIZON, self.ends + 1))
 
 
-def grips_of(told: Told, command: Float[np.ndarray, " N"], holds: Bool[np.ndarray, " N"]) -> Iterator[Grip]:
+def grips_of(
+    told: RetargetedDemonstration, command: Float[np.ndarray, " N"], holds: Bool[np.ndarray, " N"]
+) -> Iterator[Grip]:
     """What it takes, and the cups that it lets go of, in their order: those over which the hand has been."""
     changes = [*map(int, np.flatnonzero(np.diff(holds.astype(int)))), len(command) - 1]
     after, is_open = 0, opened_width(told.width)
@@ -93,7 +95,7 @@ def grips_of(told: Told, command: Float[np.ndarray, " N"], holds: Bool[np.ndarra
         after = ends
 
 
-def _at_hand(told: Told, k: int, kinds: tuple[str, ...]) -> str | None:
+def _at_hand(told: RetargetedDemonstration, k: int, kinds: tuple[str, ...]) -> str | None:
     off = {
         name: float(np.linalg.norm(p[k] - told.p_WE[k]))
         for name, p in told.things.items()
@@ -103,7 +105,7 @@ def _at_hand(told: Told, k: int, kinds: tuple[str, ...]) -> str | None:
     return nearest if nearest is not None and off[nearest] < NEAR else None
 
 
-def _above(told: Told, begins: int, after: int) -> int | None:
+def _above(told: RetargetedDemonstration, begins: int, after: int) -> int | None:
     """The last row in which the hand was over where it grips; none: it came from aside, or only just took."""
     first = max(after, begins - ROWS_LOW)
     high = np.flatnonzero(told.p_WE[first : begins + 1, 2] > told.p_WE[begins, 2] + HOVER)
@@ -122,7 +124,7 @@ class Retry:
     """Whether fingers that were closed have to be open, whatever the demonstration's do."""
 
 
-def retry(told: Told, grip: Grip, k: int, aside: Float[np.ndarray, "3"]) -> Retry:
+def retry(told: RetargetedDemonstration, grip: Grip, k: int, aside: Float[np.ndarray, "3"]) -> Retry:
     """From row k, the hand aside by so much [m]: back over the grip, up first, and then as she went."""
     over, is_late = grip.above, k > grip.above
     off = told.p_WE[k] + aside - told.p_WE[over] if is_late else aside
@@ -135,7 +137,7 @@ def retry(told: Told, grip: Grip, k: int, aside: Float[np.ndarray, "3"]) -> Retr
     return Retry(at=at, p_WE=told.p_WE[by] + left * off, opens=(i < num) & grip.takes)
 
 
-def _back_s(told: Told, over: int, k: int, off: Float[np.ndarray, "3"]) -> float:
+def _back_s(told: RetargetedDemonstration, over: int, k: int, off: Float[np.ndarray, "3"]) -> float:
     """What a hand so far off and a base that goes from row k back to one over the grip take [s]."""
     way = np.abs(np.diff(told.x_WB[over : k + 1], axis=0))
     base = max(float(np.hypot(way[:, 0], way[:, 1]).sum()) / SPEED, float(way[:, 2].sum()) / TURN_SPEED)

@@ -18,8 +18,8 @@ from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar
 from robot_runtime.errors import InvalidValueError
 from sim.capture.person import Person, perform, person_of
+from sim.capture.retargeted import Kind, RetargetedDemonstration, fit_offset, from_ground_truth, from_labels
 from sim.capture.samples import samples
-from sim.capture.told import Kind, Told, fit_offset, told_by_labels, told_by_truth
 from sim.tasks import make_task
 
 BESIDE, OFF_PLAN, MISSED = 2, 1, 3
@@ -55,13 +55,15 @@ def learnable(
 
     InvalidValueError: none is left.
     """
-    told, why = told_of(sessions, kind=kind)
+    told, why = retargeted_of(sessions, kind=kind)
     return samples_of(told[:most], seed), why
 
 
-def told_of(sessions: Sequence[Session], *, kind: Kind) -> tuple[list[Told], list[str]]:
+def retargeted_of(
+    sessions: Sequence[Session], *, kind: Kind
+) -> tuple[list[RetargetedDemonstration], list[str]]:
     """Demonstrations told of the robot, each from where it starts, and why others cannot be."""
-    told: list[Told] = []
+    told: list[RetargetedDemonstration] = []
     why: list[str] = []
     for session in sessions:
         why += session.without
@@ -72,7 +74,7 @@ def told_of(sessions: Sequence[Session], *, kind: Kind) -> tuple[list[Told], lis
                 why.append(f"demonstration {labels.demonstration}: {labels.verdict.reasons[0]}")
                 continue
             try:
-                one = told_by_labels(labels, x_GB, task=session.task, words=words, kind=kind)
+                one = from_labels(labels, x_GB, task=session.task, words=words, kind=kind)
             except InvalidValueError as error:
                 why.append(f"demonstration {labels.demonstration}: {error}")
                 continue
@@ -80,7 +82,7 @@ def told_of(sessions: Sequence[Session], *, kind: Kind) -> tuple[list[Told], lis
     return told, why
 
 
-def from_start(told: Told) -> Told:
+def from_start(told: RetargetedDemonstration) -> RetargetedDemonstration:
     """The same in the world that a robot's odometry counts in: its base starts at the origin."""
     back = inverse_planar(told.x_WB[0])
     x = np.array([compose_planar(back, each) for each in told.x_WB])
@@ -109,18 +111,18 @@ def truly_meant(
     person: Callable[[int], Person] = person_of,
 ) -> list[StoredDemonstration]:
     """The same demonstrations by what she meant and did: the expert's own labels, no device between."""
-    told: list[Told] = []
+    told: list[RetargetedDemonstration] = []
     for each in seeds:
         if len(told) == most:
             break
         performance = perform(task, each, person=person(each // 100), film=False)
         if performance.success:
-            told.append(from_start(told_by_truth(performance, slower=slower)))
+            told.append(from_start(from_ground_truth(performance, slower=slower)))
     return samples_of(told, seed)
 
 
 def samples_of(
-    told: Sequence[Told],
+    told: Sequence[RetargetedDemonstration],
     seed: int = 0,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[StoredDemonstration]:

@@ -229,8 +229,8 @@ class _Unsteadiness:
     ) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
         """What adds to the wanted velocities of base [m/s, rad/s] and hand [m/s], one decision later."""
         rng = self._rng
-        self._base = _wander(self._base, np.array([0.05, 0.05, 0.08]), 0.6, rng)
-        self._hand = _wander(self._hand, np.full(3, 0.05), 0.3, rng)
+        self._base = _drift_odometry(self._base, np.array([0.05, 0.05, 0.08]), 0.6, rng)
+        self._hand = _drift_odometry(self._hand, np.full(3, 0.05), 0.3, rng)
         share_base = min(1.0, float(np.linalg.norm(v)) / 0.4)
         share_hand = min(1.0, (float(np.linalg.norm(v_hand)) + 0.02) / 0.35)
         base, hand = self._detour(is_low=is_low)
@@ -268,7 +268,7 @@ class _Unsteadiness:
         return amount * self._tilt
 
 
-def _wander(x: np.ndarray, std: np.ndarray, time_s: float, rng: np.random.Generator) -> np.ndarray:
+def _drift_odometry(x: np.ndarray, std: np.ndarray, time_s: float, rng: np.random.Generator) -> np.ndarray:
     keep = math.exp(-_DT_S / time_s)
     return keep * x + math.sqrt(1.0 - keep**2) * std * rng.standard_normal(len(x))
 

@@ -39,9 +39,9 @@ def of_task(task: str) -> Target:
     """
     from calibration.labels.columns import Scene
     from calibration.labels.smoothing import Pace
+    from sim.capture.retargeted import fit_offset, places_of
     from sim.capture.samples import seen_from
     from sim.capture.things import environment_state, in_words, names_of
-    from sim.capture.told import fit_offset, places_of
     from sim.scene.mobile_base import ACCELERATION_MAX, SPEED_MAX
     from sim.scene.model import MAX_WIDTH
     from sim.tasks import HOUSEHOLD_TASKS

@@ -41,8 +41,8 @@ from robot_runtime.core.values.state import (
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
 from sim.capture.grips import NEAR, Grip, grips_of, led_back, retry
+from sim.capture.retargeted import RetargetedDemonstration, commanded_width, in_world, opened_width
 from sim.capture.things import environment_state
-from sim.capture.told import Told, commanded_width, in_world, opened_width
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S, HORIZON
 from sim.scene.kinematics import solve_down
@@ -75,7 +75,12 @@ MISS_MIN, MISS_MAX, MISS_UP = 0.015, 0.08, 0.05
 
 
 def samples(
-    told: Told, rng: np.random.Generator, *, beside: int = 0, off_plan: int = 0, missed: int = 0
+    told: RetargetedDemonstration,
+    rng: np.random.Generator,
+    *,
+    beside: int = 0,
+    off_plan: int = 0,
+    missed: int = 0,
 ) -> list[StoredDemonstration]:
     """Every frame as a training sample, so many times from beside, and so many times off its plan; and those
     around its grips so many times with the hand beside them.
@@ -97,7 +102,7 @@ def samples(
     return out
 
 
-def led_rows(told: Told) -> Float[np.ndarray, "N 13"]:
+def led_rows(told: RetargetedDemonstration) -> Float[np.ndarray, "N 13"]:
     """All of it as one plan of absolute rows, as `sim.demonstrations.rollout_robot` leads a robot."""
     planned = _Plan(told)
     hand = seen_from(told.x_WB, planned.p_led)
@@ -151,7 +156,7 @@ def _off_plan(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
 class _Plan:
     """The rows of a demonstration, and what is seen at each."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: RetargetedDemonstration) -> None:
         self._told = told
         self.command, self._is_open = commanded_width(told.width), opened_width(told.width)
         lag = SERVO_LAG_S / DT_S

@@ -1,4 +1,4 @@
-"""Demonstrations of a dataset of labels, told as a robot's: `told_in`."""
+"""Demonstrations of a dataset of labels, told as a robot's: `retargeted_in`."""
 
 import math
 from dataclasses import replace
@@ -15,8 +15,8 @@ from robot_runtime.dataset.recording import ACTION
 from robot_runtime.dataset.run_columns import TRAINABLE
 from robot_runtime.dataset.stored import StoredDataset, StoredEpisode, array_of
 from robot_runtime.errors import InvalidValueError
+from sim.capture.retargeted import RetargetedDemonstration, in_world
 from sim.capture.things import names_of
-from sim.capture.told import Told, in_world
 
 _FARTHEST_M, _WIDEST_M = 3.0, 0.3
 """A hand is from its base, and fingers are apart, on the scale of people."""
@@ -27,7 +27,7 @@ def has_places(folder: Path) -> bool:
     return PLACES in StoredDataset(folder).features
 
 
-def told_in(folder: Path, task: str) -> list[Told]:
+def retargeted_in(folder: Path, task: str) -> list[RetargetedDemonstration]:
     """Its episodes, whichever labels are its action. InvalidValueError: it is of another task, or damaged."""
     import pyarrow as pa
 
@@ -46,7 +46,7 @@ def told_in(folder: Path, task: str) -> list[Told]:
         raise InvalidValueError(f"the labels in {folder} are damaged: {error!r:.300}") from error
 
 
-def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind) -> Told:
+def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind) -> RetargetedDemonstration:
     table, things = dataset.table(episode), names_of(task)
     rows = array_of(table, ACTION, (len(ACTION_NAMES),)).astype(float)
     places = array_of(table, PLACES, (3 * len(things),)).astype(float)
@@ -62,7 +62,7 @@ def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind)
     x_WB = np.column_stack([rows[:, :2], np.unwrap(rows[:, 2])])
     p, R = rows[:, 3:6], np.array([rotation_from_6d(row) for row in rows[:, 6:12]])
     is_world = kind == "world"
-    return Told(
+    return RetargetedDemonstration(
         words=episode.tasks[0],
         task=task,
         x_WB=x_WB,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from robot_runtime.evaluation.result import Episode
     from sim.capture.loop import Session
     from sim.capture.performance import Performance
-    from sim.capture.told import Told
+    from sim.capture.retargeted import RetargetedDemonstration
     from sim.commands.demo import Demo
     from sim.scene.task import EpisodeScore
 
@@ -142,13 +142,13 @@ def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> 
     return good
 
 
-def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[Told], list[str]]":
+def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[RetargetedDemonstration], list[str]]":
     """What the session says, that told of a robot, and why some is left out."""
-    from sim.capture.loop import labelled, told_of
+    from sim.capture.loop import labelled, retargeted_of
 
     bar = stages.begin("cameras joined by the board, labels made")
     session = labelled(TASK, folder)
-    told, why = told_of([session], kind="decoupled")
+    told, why = retargeted_of([session], kind="decoupled")
     stages.update(bar, len(told), len(told))
     if not told:
         raise InvalidValueError("none of the demonstrations can be learned from: " + "; ".join(why))
@@ -167,7 +167,9 @@ def _as_it_was(folder: Path, seed: int) -> "Performance":
     return clip
 
 
-def _carried_out(told: "Told", clip: "Performance", stages: Stages) -> "tuple[EpisodeScore, list]":
+def _carried_out(
+    told: "RetargetedDemonstration", clip: "Performance", stages: Stages
+) -> "tuple[EpisodeScore, list]":
     """The robot led along the first demonstration, in the same rooms."""
     from sim.capture.carry_out import carry_out
 
@@ -184,7 +186,9 @@ def _carried_out(told: "Told", clip: "Performance", stages: Stages) -> "tuple[Ep
     return score, trace
 
 
-def _learned(demo: "Demo", output: Path, told: "Sequence[Told]", kept: Kept, stages: Stages) -> "Episode":
+def _learned(
+    demo: "Demo", output: Path, told: "Sequence[RetargetedDemonstration]", kept: Kept, stages: Stages
+) -> "Episode":
     """A small policy of all demonstrations, trained unless it is there, run once in rooms nobody has seen."""
     from policies.flow.recipes import make_recipe
     from policies.flow.train import TrainConfig, train

@@ -10,7 +10,7 @@ from robot_runtime.core.env import RobotEnv
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.policy import Policy
 from robot_runtime.errors import EnvError, InvalidValueError, RobotRuntimeError
-from robot_runtime.evaluation.evaluate import Evaluation, chosen_method, evaluate, is_env, told_env
+from robot_runtime.evaluation.evaluate import Evaluation, chosen_method, configured_env, evaluate, is_env
 from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
 from robot_runtime.evaluation.loop import play
 from robot_runtime.evaluation.remote_policy import RemotePolicy, is_address
@@ -161,4 +161,4 @@ def env_or_maker(text: str, settings_file: Path | None) -> object:
     found = load_object(text, group="robot_runtime.envs", what="env")
     if not is_env(found) and not callable(found):
         as_robot_env(found)  # says what it lacks
-    return found if settings is None else told_env(found, settings)
+    return found if settings is None else configured_env(found, settings)

@@ -53,7 +53,7 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
         out: list[Demonstration] = []
         for folder in options.dataset:
             if of_people([folder]) and not _has_pictures(folder):
-                out += _told_from_beside(folder, options, progress)
+                out += _retargeted_from_beside(folder, options, progress)
             else:
                 out += load_dataset(folder, robot, actions)
         return out
@@ -94,12 +94,14 @@ def _has_pictures(folder: Path) -> bool:
     return bool(StoredDataset(folder).cameras)
 
 
-def _told_from_beside(folder: Path, options: "Train", progress: Progress) -> "list[StoredDemonstration]":
+def _retargeted_from_beside(
+    folder: Path, options: "Train", progress: Progress
+) -> "list[StoredDemonstration]":
     """Frames of labels as they were, from beside and off the plan: a person is never either (`samples`)."""
     from sim.capture.loop import samples_of
-    from sim.capture.stored import told_in
+    from sim.capture.stored import retargeted_in
 
-    told = told_in(folder, options.task[0])
+    told = retargeted_in(folder, options.task[0])
     bar = progress.add_task(f"tell {folder.name}", total=len(told), note="")
     return samples_of(told, options.seed, advance(progress, bar))
 

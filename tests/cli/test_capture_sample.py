@@ -22,10 +22,10 @@ from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError
 from sim.capture.grips import ROWS_AFTER, ROWS_BEFORE
-from sim.capture.loop import Session, samples_of, told_of
+from sim.capture.loop import Session, retargeted_of, samples_of
 from sim.capture.robot import of_task
 from sim.capture.samples import samples
-from sim.capture.stored import told_in
+from sim.capture.stored import retargeted_in
 from sim.capture.things import in_words, names_of, points_in_scene
 from sim.tasks import HOUSEHOLD_TASKS, make_task
 
@@ -181,8 +181,8 @@ def test_a_dataset_of_labels_tells_demonstrations_as_the_labels_do(found, datase
         folder, target = tmp_path / "data", of_task("fetch")
         labelled = [Labelled(labels=each, joined=found.joined) for each in found.labels]
         export_lerobot(on_robot(labelled, target), folder, kind=kind, scene=target.scene)
-    (stored,) = told_in(folder, "fetch")
-    ((told,), why) = told_of([Session(task="fetch", labels=found.labels)], kind="decoupled")
+    (stored,) = retargeted_in(folder, "fetch")
+    ((told,), why) = retargeted_of([Session(task="fetch", labels=found.labels)], kind="decoupled")
     assert not why
     assert (stored.words, stored.task) == (told.words, "fetch")
     assert (stored.is_known == told.is_known).all()
@@ -196,7 +196,7 @@ def test_a_dataset_of_labels_tells_demonstrations_as_the_labels_do(found, datase
 
 def test_a_dataset_of_labels_for_another_task_is_refused_by_what_it_knows(dataset):
     with pytest.raises(InvalidValueError, match=r"wipe needs frontier\.x"):
-        told_in(dataset, "wipe")
+        retargeted_in(dataset, "wipe")
 
 
 def rewritten(dataset: Path, to: Path, column: str, change: Callable[[np.ndarray], np.ndarray]) -> Path:
@@ -255,7 +255,7 @@ def in_column(number: int, change: Callable[[np.ndarray], np.ndarray]) -> Callab
 def test_labels_that_cannot_be_true_are_refused(dataset, tmp_path, column, change, words):
     damaged = rewritten(dataset, tmp_path / "damaged", column, change)
     with pytest.raises(InvalidValueError, match=f"damaged, episode 0.*{words}"):
-        told_in(damaged, "fetch")
+        retargeted_in(damaged, "fetch")
 
 
 @pytest.mark.parametrize("more", [["--task", "fetch", "wipe"], ["--task", "fetch", "--only", "human"]])
@@ -268,7 +268,7 @@ def test_frames_of_labels_are_learned_from_beside_and_without_joints(dataset, tm
     policy = tmp_path / "policy"
     command = ["train", "--task", "fetch", "--dataset", str(dataset), "--output", str(policy)]
     assert main([*command, "--steps", "2", "--batch-size", "4", "--width", "32"]) == 0
-    told = told_in(dataset, "fetch")
+    told = retargeted_in(dataset, "fetch")
     num = int(re.search(r"2 steps on (\d+) samples", capsys.readouterr().out)[1])
     assert num == len(samples_of(told))
     frames = len(told[0])

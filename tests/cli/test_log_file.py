@@ -2,7 +2,7 @@
 
 import logging
 
-from robot_runtime.robot.notices import Notices
+from robot_runtime.robot.counted_log import CountedLog
 from sim.commands.log_file import logged_to
 
 logger = logging.getLogger("robot_runtime.somewhere")
@@ -15,7 +15,7 @@ def say(text: str, is_routine: bool) -> None:
 def test_a_kind_is_summed_up_in_one_line_however_often_it_happened(tmp_path, caplog):
     caplog.set_level(logging.INFO, "robot_runtime")
     with logged_to(tmp_path / "log.txt") as log:
-        notices = Notices(say)
+        notices = CountedLog(say)
         for i in range(12):
             notices.note("a tick came late", "a tick came late")
             notices.note("an answer was not used", f"answer {i} not used", is_routine=True)

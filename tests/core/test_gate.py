@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ruckig import InputParameter, OutputParameter, Result, Ruckig
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.plan.gate import AxisGate
+from robot_runtime.core.plan.axis_limiter import AxisLimiter
 from robot_runtime.core.plan.limits import MotionLimits, SpeedCurve
 
 PERIODS_S = (0.001, 0.002, 0.004, 0.01, 0.02)
@@ -25,9 +25,9 @@ class Ends:
     high: float
     period_s: float
 
-    def gate(self) -> AxisGate:
+    def gate(self) -> AxisLimiter:
         low, high = np.array([self.low]), np.array([self.high])
-        return AxisGate(self.limits, period_s=self.period_s, low=low, high=high)
+        return AxisLimiter(self.limits, period_s=self.period_s, low=low, high=high)
 
     @property
     def patience(self) -> int:
@@ -47,7 +47,7 @@ def axes(draw):
     return Ends(limits, low, low + width, draw(st.sampled_from(PERIODS_S)))
 
 
-def lead(gate: AxisGate, start: list[float], targets) -> np.ndarray:
+def lead(gate: AxisLimiter, start: list[float], targets) -> np.ndarray:
     """Setpoints from a stand at the start, which counts thrice; a target of None brakes."""
     path, before = [start] * 3, start
     for target in targets:
@@ -185,7 +185,7 @@ def test_a_robot_arm_keeps_to_its_speeds_by_position_and_reaches_the_ends_they_l
     rng = np.random.default_rng(3)
     curve, low, high = FR3_LIMITS.dq_curve, FR3_LIMITS.q_min, FR3_LIMITS.q_max
     assert isinstance(curve, SpeedCurve)
-    gate = AxisGate(FR3_LIMITS.joints, period_s=period_s, low=low, high=high, curve=curve)
+    gate = AxisLimiter(FR3_LIMITS.joints, period_s=period_s, low=low, high=high, curve=curve)
     count = int(0.4 / period_s)
     targets = [rng.choice([low, high, 0.5 * (low + high)], axis=0) for _ in range(8)]
     spread_out = [
@@ -229,7 +229,7 @@ def test_extreme_limits_never_raise(share, other):
         speed=np.array([1.0, other]), acceleration=np.array([share, other]), jerk=np.array([other, share])
     )
     for low, high in ((None, None), (np.full(2, -1.0), np.full(2, 1.0))):
-        gate = AxisGate(limits, period_s=0.002, low=low, high=high)
+        gate = AxisLimiter(limits, period_s=0.002, low=low, high=high)
         path = lead(gate, [0.0, 0.0], [[0.3, -2.0]] * 30 + [None] * 30 + [[1e308, -1e308]] * 30)
         assert np.isfinite(path).all()
 
@@ -237,7 +237,7 @@ def test_extreme_limits_never_raise(share, other):
 @pytest.mark.parametrize("far", [1e3, 1e4, 1e6])
 def test_far_from_the_origin_the_rounding_of_setpoints_does_not_pass_a_limit(far):
     limits = MotionLimits(speed=np.array([0.8]), acceleration=np.array([1.0]), jerk=np.array([20.0]))
-    gate = AxisGate(limits, period_s=0.002)
+    gate = AxisLimiter(limits, period_s=0.002)
     path = lead(gate, [far], [[far + 1.0]] * 2000 + [None] * 500 + [[far]] * 2000)
     assert_within(path, limits, 0.002, -math.inf, math.inf)
     assert gate.is_at_rest

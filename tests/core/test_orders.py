@@ -25,8 +25,8 @@ from robot_runtime.core.orders import (
     check_order,
 )
 from robot_runtime.errors import InvalidValueError, UnknownNameError
-from robot_runtime.robot.notices import Logbook
-from robot_runtime.robot.order_desk import MAX_A_TICK, MAX_WAITING, OrderDesk
+from robot_runtime.robot.counted_log import Logbook
+from robot_runtime.robot.operator_queue import MAX_A_TICK, MAX_WAITING, OperatorQueue
 from robot_runtime.robot.order_lines import parse_order, post_lines
 from robot_runtime.robot.telemetry import RunRecord
 
@@ -129,7 +129,9 @@ def test_parts_may_be_a_list():
 def desk(done):
     record = RunRecord()
     log = Logbook(record, MonotonicClock(), logging.getLogger("nobody"))
-    return OrderDesk(MonotonicClock(), record, log, do=lambda order, by, now_ns: done.append(order)), record
+    return OperatorQueue(
+        MonotonicClock(), record, log, do=lambda order, by, now_ns: done.append(order)
+    ), record
 
 
 def test_a_flood_of_orders_is_done_a_few_in_a_tick_and_refused_beyond_a_measure():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import METHODS, method_named
 from robot_runtime.core.plan.answers import PartOutcome
-from robot_runtime.core.plan.standing import PATIENCE_NS
+from robot_runtime.core.plan.standstill import PATIENCE_NS
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.robot.telemetry import RunRecord

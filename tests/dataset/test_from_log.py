@@ -12,8 +12,8 @@ from msgspec import structs
 from robot_runtime.commands.teleop_export import export_jobs
 from robot_runtime.core.authority import Authority, HandoverPhase
 from robot_runtime.core.orders import EpisodeMark, Outcome
+from robot_runtime.core.plan.axis_limiter import Shortfall
 from robot_runtime.core.plan.clip import Clip
-from robot_runtime.core.plan.gate import Shortfall
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.dataset import from_log as from_log_module

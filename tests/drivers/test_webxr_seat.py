@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from drivers.webxr.driver_seat import DriverSeat
+from drivers.webxr.control_lock import ControlLock
 from drivers.webxr.page_clock import PageClock
 
 MS = 1_000_000
@@ -16,23 +16,23 @@ def message(n, t_ms, **more):
 
 @pytest.fixture
 def seat():
-    made = DriverSeat(stale_ns=250 * MS)
+    made = ControlLock(stale_ns=250 * MS)
     made.take("a", "10.0.0.2")
     return made
 
 
 def test_a_page_that_waited_in_a_queue_is_known_to_be_old_whatever_its_clock_says():
     clock = PageClock()
-    assert clock.said_ns(5000.0, 100 * MS) == 100 * MS
-    assert clock.said_ns(5100.0, 500 * MS) == 200 * MS
-    assert clock.said_ns(5500.0, 590 * MS) == 590 * MS  # it was quicker: that is no delay
+    assert clock.stamp_ns(5000.0, 100 * MS) == 100 * MS
+    assert clock.stamp_ns(5100.0, 500 * MS) == 200 * MS
+    assert clock.stamp_ns(5500.0, 590 * MS) == 590 * MS  # it was quicker: that is no delay
 
 
 def test_a_clock_that_slept_is_believed_again_after_the_window():
     clock = PageClock()
-    clock.said_ns(0.0, 0)
-    assert clock.said_ns(10.0, 3_000 * MS) == 10 * MS
-    assert clock.said_ns(3_010.0, 6_000 * MS) == 6_000 * MS
+    clock.stamp_ns(0.0, 0)
+    assert clock.stamp_ns(10.0, 3_000 * MS) == 10 * MS
+    assert clock.stamp_ns(3_010.0, 6_000 * MS) == 6_000 * MS
 
 
 def test_what_is_late_or_out_of_turn_is_dropped_but_its_orders_count(seat):

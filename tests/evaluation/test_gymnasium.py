@@ -9,7 +9,7 @@ import pytest
 from robot_runtime import evaluate
 from robot_runtime.core.values.action import Numbers
 from robot_runtime.errors import EnvError, InvalidValueError, UnknownNameError
-from robot_runtime.evaluation.evaluate import told_env
+from robot_runtime.evaluation.evaluate import configured_env
 from robot_runtime.evaluation.gymnasium_env import (
     GymnasiumEnv,
     GymnasiumSettings,
@@ -220,7 +220,8 @@ def test_settings_are_for_environments_with_gymnasiums_interface():
     with pytest.raises(InvalidValueError, match="kwargs are of a class or function"):
         evaluate(pendulum_policy(), Slow(), env_settings={"kwargs": {"gain": 2.0}}, seeds=[1])
     assert (
-        told_env(Slow, GymnasiumSettings(kwargs={"gain": 2.0}, control_hz=5, max_steps=3))()._env.gain == 2.0
+        configured_env(Slow, GymnasiumSettings(kwargs={"gain": 2.0}, control_hz=5, max_steps=3))()._env.gain
+        == 2.0
     )
 
 

@@ -279,8 +279,10 @@ def test_an_alohas_checkpoint_is_described_by_the_names_of_its_dataset(aloha: Pa
 def test_joints_of_two_arms_are_told_in_the_robots_order(aloha: Path, tmp_path: Path):
     joints = [name for name in ALOHA if not name.endswith("gripper")]
     turned = (*joints[6:], *joints[5::-1])
-    told_of = {"joints": turned, "grippers": ("left_gripper", "right_gripper")}
-    info = told(aloha, dataset(tmp_path, ALOHA, ALOHA), stroke_m=0.1, joint_unit_rad=1.0, **told_of).info
+    retargeted_of = {"joints": turned, "grippers": ("left_gripper", "right_gripper")}
+    info = told(
+        aloha, dataset(tmp_path, ALOHA, ALOHA), stroke_m=0.1, joint_unit_rad=1.0, **retargeted_of
+    ).info
     assert info.action_spec.names[:7] == (
         *(f"left_arm.joint_{i}" for i in (6, 5, 4, 3, 2, 1)), "left_gripper.width",
     )  # fmt: skip

@@ -34,7 +34,7 @@ class PictureServer:
         self.spoil: Callable[[np.ndarray, np.ndarray], bytes | None] = as_it_is
         """This picture and the last good one -> what is sent; None: nothing."""
         self.is_over = threading.Event()
-        self.spoilt_ns = 0
+        self.faulty_ns = 0
         """When the first spoilt picture was due, since `spoil` was set."""
         self._period_s, self._hz = 1.0 / hz, hz
         self._count = 0
@@ -70,7 +70,7 @@ class PictureServer:
 
     def well(self) -> None:
         """From now on all pictures are good."""
-        self.spoil, self.spoilt_ns = as_it_is, 0
+        self.spoil, self.faulty_ns = as_it_is, 0
 
     def _send(self, write: Callable[[bytes], object]) -> None:
         due_s, last = time.monotonic(), noise(0)
@@ -82,8 +82,8 @@ class PictureServer:
             body = spoil(pixels, last)
             if spoil is as_it_is:
                 last = pixels
-            elif not self.spoilt_ns:
-                self.spoilt_ns = time.monotonic_ns()
+            elif not self.faulty_ns:
+                self.faulty_ns = time.monotonic_ns()
             if body is not None:
                 head = f"--picture\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body)}\r\n\r\n"
                 write(head.encode() + body + b"\r\n")

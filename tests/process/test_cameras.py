@@ -77,7 +77,7 @@ class Sensor:
         period_ns: int = 20_000_000,
     ) -> None:
         self._clock, self._start_ns, self._period_ns = clock, clock.now_ns(), period_ns
-        self.spoilt_ns = [self._start_ns + round(t * 1e9) for t in between_s]
+        self.faulty_ns = [self._start_ns + round(t * 1e9) for t in between_s]
         self._rng = np.random.default_rng(0)
         self._count = 0
         self._last = np.zeros((*SIZE, 3), np.uint8)
@@ -85,7 +85,7 @@ class Sensor:
 
     def read(self) -> Image:
         now_ns = self._clock.now_ns() + self._period_ns
-        is_spoilt = self.spoilt_ns[0] <= now_ns < self.spoilt_ns[1]
+        is_spoilt = self.faulty_ns[0] <= now_ns < self.faulty_ns[1]
         self._clock.sleep_until_ns(now_ns)
         self.first_ns = self.first_ns or now_ns
         good = Image(t_ns=now_ns, pixels=self._rng.integers(100, 103, (*SIZE, 3), dtype=np.uint8))
@@ -105,7 +105,7 @@ class SilentSensor(Sensor):
     """Gives none."""
 
     def spoilt(self, image: Image, last: np.ndarray) -> Image:
-        self._clock.sleep_until_ns(self.spoilt_ns[1])
+        self._clock.sleep_until_ns(self.faulty_ns[1])
         return Image(t_ns=self._clock.now_ns(), pixels=image.pixels)
 
 
@@ -231,22 +231,22 @@ def test_nothing_is_asked_with_what_is_no_picture_of_now(sensor, said):
     if "another size" in said:
         came = {SmallSensor: "uint8, its size says (96, 128, 3) uint8", FloatSensor: "(96, 128, 3) float64"}
         assert any(f"{said}: " in line and came[sensor] in line for line in lines)
-    first, end_ns = lines.index(blind[0]), camera.spoilt_ns[1]
+    first, end_ns = lines.index(blind[0]), camera.faulty_ns[1]
     assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[first:]
     again = lines.index(CAMERAS_BACK)
     assert "HOLD -> RUN: a fresh chunk arrived" in lines[again:]
     assert record.refused_pictures == camera.num_spoilt >= 10
     assert f"{record.refused_pictures} times: camera wrist {said}" in lines
-    shown = [o for o in seen if camera.spoilt_ns[0] < o.t_obs_ns < end_ns]
-    assert all(o.t_obs_ns - camera.spoilt_ns[0] < NOTICED_NS for o in shown)
+    shown = [o for o in seen if camera.faulty_ns[0] < o.t_obs_ns < end_ns]
+    assert all(o.t_obs_ns - camera.faulty_ns[0] < NOTICED_NS for o in shown)
 
 
 def test_a_frozen_camera_is_noticed_within_200_ms():
     clock = MonotonicClock()
     camera = FrozenSensor(clock, between_s=(1.0, 2.0))
     record, _ = run_with(camera, clock, duration_s=2.0)
-    said_ns = next(t_ns for t_ns, text in record.log if "again, with new stamps: nothing is asked" in text)
-    assert 0 < said_ns - camera.spoilt_ns[0] < 200_000_000 + 2 * 20_000_000
+    stamp_ns = next(t_ns for t_ns, text in record.log if "again, with new stamps: nothing is asked" in text)
+    assert 0 < stamp_ns - camera.faulty_ns[0] < 200_000_000 + 2 * 20_000_000
 
 
 def test_torn_pictures_are_left_out_and_the_robot_goes_on_with_the_others():

@@ -151,8 +151,8 @@ def test_a_server_with_torch_in_it_is_gone_within_two_seconds_of_sigterm(tmp_pat
 
 STUBBORN = """
 import subprocess, time
-from robot_runtime.cli.signals import Ending
-Ending()
+from robot_runtime.cli.signals import ShutdownHandler
+ShutdownHandler()
 subprocess.Popen(["sleep", "600"], start_new_session=True)
 while True:
     try:
@@ -171,8 +171,8 @@ def test_a_command_that_does_not_listen_is_ended_all_the_same_and_so_are_its_chi
 
 TALKATIVE = """
 import os
-from robot_runtime.cli.signals import Ending
-ending = Ending()
+from robot_runtime.cli.signals import ShutdownHandler
+ending = ShutdownHandler()
 try:
     while True:
         os.write(1, b"a line that nobody ever reads..\\n")  # 32 bytes: they fill a pipe to its end

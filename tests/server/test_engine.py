@@ -17,8 +17,8 @@ from robot_runtime.core.policy import ChunkRequest, NewRows, Policy, policy
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.errors import PolicyError
-from robot_runtime.server.complaints import EVERY_NS, Complaints
 from robot_runtime.server.engine import Answer, Done, Engine
+from robot_runtime.server.rate_limited_log import EVERY_NS, RateLimitedLog
 from robot_runtime.server.warm_up import warm_up, zero_observation
 from robot_runtime.wire.arrays import Picture
 from robot_runtime.wire.messages import ErrorCode, ErrorReply
@@ -307,7 +307,7 @@ def test_a_policy_that_fails_every_answer_takes_a_line_of_the_log_and_not_one_fo
     said: list[str] = []
     clock, logger = SettableClock(), logging.getLogger("of this test")
     logger.addHandler(Said(said))
-    complaints = Complaints(logger, clock)
+    complaints = RateLimitedLog(logger, clock)
     for clock.t_ns in range(0, 2 * EVERY_NS + 1, EVERY_NS // 100):
         complaints.say("kind", "it failed")
     assert said == ["it failed"] + ["it failed (and 99 times more since the last line)"] * 2

@@ -17,7 +17,7 @@ from robot_runtime.core.values.command import (
     PoseCommand,
 )
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
-from robot_runtime.robot.no_policy import method_of_nobody
+from robot_runtime.robot.no_policy import method_without_person
 from robot_runtime.teleop.config import TeleopConfig
 from robot_runtime.teleop.leading import Leading
 from robot_runtime.teleop.parts import followers_for
@@ -62,7 +62,7 @@ class Chain:
         self._command = start
         self.executor = Executor(
             action_spec=spec,
-            method=method_of_nobody(),
+            method=method_without_person(),
             limits=limits,
             control_period_ns=period_ns,
             hand_pose=forward,

@@ -87,10 +87,10 @@ class LiveShots:
 
     def by_person(self, num: int) -> Iterator[Shot]:
         """Until there are so many, or it is ended."""
-        from calibration.standing import Standing, is_new
+        from calibration.stillness import Stillness, is_new
 
-        standing, taken = Standing(), list[pin.SE3]()
-        said_ns, said, there = 0, "", None
+        standing, taken = Stillness(), list[pin.SE3]()
+        stamp_ns, said, there = 0, "", None
         while len(taken) < num and not self._should_stop():
             image = self._camera.read()
             state = self._robot.read()
@@ -110,9 +110,9 @@ class LiveShots:
                 taken.append(X_AE)
                 yield Shot(name=f"view {len(taken)}", picture=image.pixels, X_AE=X_AE)
                 continue
-            if line != said or state.t_ns > said_ns + 5_000_000_000:
+            if line != said or state.t_ns > stamp_ns + 5_000_000_000:
                 self._say(line)
-                said, said_ns = line, state.t_ns
+                said, stamp_ns = line, state.t_ns
 
     def by_itself(self, places: Sequence[np.ndarray], *, clock: Any) -> Iterator[Shot]:
         """From place to place of its joints [rad], slowly; a place from which no board is seen is left
@@ -139,9 +139,9 @@ class LiveShots:
                 self._say(f"{shot.name}: {glance.problem}")
 
     def _settled(self, name: str, clock: Any) -> Shot:
-        from calibration.standing import Standing
+        from calibration.stillness import Stillness
 
-        standing, end_ns = Standing(), clock.now_ns() + round(SETTLE_S * 1e9)
+        standing, end_ns = Stillness(), clock.now_ns() + round(SETTLE_S * 1e9)
         while standing.feed((state := self._robot.read()).t_ns, self._hand(state)) < STANDS_NS:
             if clock.now_ns() > end_ns:
                 raise DriverError(f"{self._part} does not come to rest within {SETTLE_S:g} s at {name}")

@@ -111,11 +111,11 @@ def shots_of_log(log: "RunLog", *, camera: str | None, part: str | None) -> Iter
     """
     import simplejpeg
 
-    from calibration.standing import Standing, is_new
+    from calibration.stillness import Stillness, is_new
 
     camera = only("camera", camera, log.cameras, str(log.path))
     times, poses = _hand(log, part)
-    standing = Standing()
+    standing = Stillness()
     stood_ns = np.array([standing.feed(t, X) for t, X in zip(times, poses, strict=True)])
     taken: list[pin.SE3] = []
     for image in log.images(camera):

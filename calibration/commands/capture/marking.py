@@ -7,7 +7,7 @@ from typing import Any
 
 from calibration.commands.capture.anchor_clip import AnchorClip
 from calibration.commands.capture.recorder import Recorder
-from robot_runtime.cli.aside import Aside
+from robot_runtime.cli.background_console import BackgroundConsole
 from robot_runtime.errors import DriverError, InvalidValueError
 
 HELP = "n begin   y end   x discard   a anchor   s sync   l lean (each begins and ends by turns)   q finish"
@@ -46,7 +46,12 @@ class Marking:
     """Marks what keys and gestures say, and has each demonstration judged."""
 
     def __init__(
-        self, recorder: Recorder, anchor: AnchorClip, aside: Aside, keys: Keys, ended: threading.Event
+        self,
+        recorder: Recorder,
+        anchor: AnchorClip,
+        aside: BackgroundConsole,
+        keys: Keys,
+        ended: threading.Event,
     ) -> None:
         self._recorder, self._anchor = recorder, anchor
         self._aside, self._keys, self._ended = aside, keys, ended

@@ -14,7 +14,7 @@ from calibration.commands.capture.marking import Keys, Marking
 from calibration.commands.capture.recorder import Recorder
 from calibration.commands.capture.rig import Rig, RigDevice, camera_model, load_rig, open_camera, pose_streams
 from calibration.commands.capture.streams import Streams, wait_for
-from robot_runtime.cli.aside import Aside
+from robot_runtime.cli.background_console import BackgroundConsole
 from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Seconds, need
 from robot_runtime.cli.progress import advance, counted
 from robot_runtime.cli.signals import own_handler
@@ -51,7 +51,7 @@ class CaptureRecord:
         rig = load_rig(self.rig)
         next_part(self.output)
         with ExitStack() as stack:
-            aside = stack.enter_context(Aside())
+            aside = stack.enter_context(BackgroundConsole())
             ended = threading.Event()
             stack.enter_context(own_handler(lambda number: ended.set()))
             path = self._recorded(rig, aside, ended, stack)
@@ -63,7 +63,7 @@ class CaptureRecord:
         show(path, report)
         return 0 if report.usable else 1
 
-    def _recorded(self, rig: Rig, aside: Aside, ended: threading.Event, stack: ExitStack) -> Path:
+    def _recorded(self, rig: Rig, aside: BackgroundConsole, ended: threading.Event, stack: ExitStack) -> Path:
         """Into which folder. InvalidValueError: it was ended before anything came."""
         from calibration.capture.writer import CaptureWriter
 

@@ -134,7 +134,7 @@ def choose_method(
     name, why = _pick(capabilities, supported, late, d=d, horizon=horizon, is_quick=latency_ns < dt_ns)
     method = METHODS[name]
     if not isinstance(method.sampler, capabilities.samplers):
-        # Standing still, nothing is committed: any sampler then draws a chunk from the observation alone.
+        # Stillness still, nothing is committed: any sampler then draws a chunk from the observation alone.
         method = replace(method, sampler=capabilities.samplers[0]())
     rows, asked = _rows_to_ask(name, execution_horizon, capabilities)
     if rows is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
-from robot_runtime.core.plan.gate import Shortfall
+from robot_runtime.core.plan.axis_limiter import Shortfall
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import ARM
 

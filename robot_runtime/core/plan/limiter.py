@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from robot_runtime.core.plan.axis_limiter import Shortfall
 from robot_runtime.core.plan.clip import NOTHING, Clip, ClipTally
-from robot_runtime.core.plan.gate import Shortfall
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.part_limiter import BasePoseLimiter, PartLimiter, make_part
 from robot_runtime.core.values.action import NS_PER_S

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pinocchio as pin
 
+from robot_runtime.core.plan.axis_limiter import AxisLimiter, Shortfall
 from robot_runtime.core.plan.clip import KINDS
-from robot_runtime.core.plan.gate import AxisGate, Shortfall
 from robot_runtime.core.plan.limits import (
     BaseLimits,
     GripperLimits,
@@ -51,7 +51,7 @@ class PartLimiter(Protocol):
 class _Numbers:
     """A part whose commands are n numbers, each an axis."""
 
-    def __init__(self, gate: AxisGate, start: list[float], make: Callable[[list[float]], Any]) -> None:
+    def __init__(self, gate: AxisLimiter, start: list[float], make: Callable[[list[float]], Any]) -> None:
         self._gate, self._sent, self._planned, self._make = gate, start, start, make
 
     @property
@@ -128,7 +128,7 @@ class _Rates(_Numbers):
 class _Hand:
     """The hand by pose: three axes along B's and three about them, from where it was sent last."""
 
-    def __init__(self, translation: AxisGate, rotation: AxisGate, start: PoseCommand) -> None:
+    def __init__(self, translation: AxisLimiter, rotation: AxisLimiter, start: PoseCommand) -> None:
         self._translation, self._rotation = translation, rotation
         self._sent = self._planned = start.X_BE
 
@@ -273,7 +273,7 @@ def make_part(
 def _make_part(name: str, command: PartCommand, limits: PartLimits | None, period_s: float) -> PartLimiter:
     match command, limits:
         case JointCommand(q=q), JointLimits():
-            gate = AxisGate(
+            gate = AxisLimiter(
                 limits.joints, period_s=period_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve
             )
             return _Numbers(gate, q.tolist(), lambda numbers: JointCommand(q=np.array(numbers)))
@@ -285,14 +285,14 @@ def _make_part(name: str, command: PartCommand, limits: PartLimits | None, perio
         case PoseCommand(), JointLimits(hand_translation=MotionLimits(), hand_rotation=MotionLimits()):
             assert limits.hand_translation is not None
             assert limits.hand_rotation is not None
-            translation = AxisGate(limits.hand_translation, period_s=period_s)
-            return _Hand(translation, AxisGate(limits.hand_rotation, period_s=period_s), command)
+            translation = AxisLimiter(limits.hand_translation, period_s=period_s)
+            return _Hand(translation, AxisLimiter(limits.hand_rotation, period_s=period_s), command)
         case GripperCommand(width=width), GripperLimits(motion=MotionLimits() as motion):
             low, high = np.array([limits.low]), np.array([limits.high])
-            gate = AxisGate(motion, period_s=period_s, low=low, high=high)
+            gate = AxisLimiter(motion, period_s=period_s, low=low, high=high)
             return _Numbers(gate, [width], lambda numbers: GripperCommand(width=numbers[0]))
         case BasePoseCommand(x_WB=x), BaseLimits():
-            gate = AxisGate(limits.motion, period_s=period_s)
+            gate = AxisLimiter(limits.motion, period_s=period_s)
             return BasePoseLimiter(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)))
         case BaseTwistCommand(V_WB_B=twist), BaseLimits():
             speed = limits.motion.speed
@@ -302,7 +302,7 @@ def _make_part(name: str, command: PartCommand, limits: PartLimits | None, perio
         case NumbersCommand(), NumbersLimits(motion=None):
             return _FreeNumbers(limits, command)
         case NumbersCommand(values=values, is_held=is_held), NumbersLimits(motion=MotionLimits() as motion):
-            gate = AxisGate(motion, period_s=period_s, low=limits.low, high=limits.high)
+            gate = AxisLimiter(motion, period_s=period_s, low=limits.low, high=limits.high)
             make = lambda n: NumbersCommand(values=np.array(n), is_held=is_held)  # noqa: E731
             return _Numbers(gate, values.tolist(), make)
     raise InvalidValueError(
@@ -310,7 +310,7 @@ def _make_part(name: str, command: PartCommand, limits: PartLimits | None, perio
     )
 
 
-def _gate_of_rates(limits: MotionLimits, period_s: float) -> AxisGate:
+def _gate_of_rates(limits: MotionLimits, period_s: float) -> AxisLimiter:
     """Of speeds that are commanded as such."""
     rates = MotionLimits(speed=limits.acceleration, acceleration=limits.jerk, jerk=limits.jerk)
-    return AxisGate(rates, period_s=period_s, low=-limits.speed, high=limits.speed, is_rate=True)
+    return AxisLimiter(rates, period_s=period_s, low=-limits.speed, high=limits.speed, is_rate=True)

@@ -36,7 +36,7 @@ from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.robot.notices import Notices
+from robot_runtime.robot.counted_log import CountedLog
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
 from robot_runtime.server.gateways.groot_names import key_of, names_of
 from robot_runtime.server.gateways.key_map import KeyMap
@@ -90,7 +90,7 @@ class GrootGateway:
         self._names = (names or KeyMap()).over(names_of(policy.schema))
         self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
-        self._notices = Notices.into(logger)
+        self._notices = CountedLog.into(logger)
         self._asking: set[bytes] = set()
         self._answers: SimpleQueue[tuple[list[bytes], bytes]] = SimpleQueue()
         self._doorbell = Doorbell()

@@ -57,7 +57,7 @@ from robot_runtime.core.values.fields import Rotation
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.notices import Notices
+from robot_runtime.robot.counted_log import CountedLog
 from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.part_entries import PartEntries, declared_order, gripper_of
 from robot_runtime.server.gateways.units import Affine, Units
@@ -224,7 +224,7 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         *,
         now_ns: int,
         sizes: Mapping[str, tuple[int, int]] | None = None,
-        notices: Notices | None = None,
+        notices: CountedLog | None = None,
     ) -> Observation:
         """What was sent, as ours; ValueError names the entry that is missing or of the wrong form.
 
@@ -254,7 +254,7 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def _picture(
-        self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None, notices: Notices | None
+        self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None, notices: CountedLog | None
     ) -> np.ndarray:
         pixels = picture_at(sent, key, are_channels_first=self.channels == "first")
         if size is None or self.fit is None or pixels.shape[:2] == size:

@@ -35,7 +35,7 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.robot.notices import Notices
+from robot_runtime.robot.counted_log import CountedLog
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import (
     Checkpoint,
@@ -49,8 +49,8 @@ from robot_runtime.server.gateways.lerobot_messages import (
 )
 from robot_runtime.server.gateways.lerobot_names import (
     MOVED,
+    declared_names_given,
     names_of,
-    names_told,
     order_of_columns,
     refuse_unknown_unit,
 )
@@ -149,7 +149,7 @@ class LeRobotGateway:
         self._lock = Lock()
         self._waiting, self._sending = BoundedSemaphore(MAX_WAITING), BoundedSemaphore(MAX_SENDING)
         self._is_closing = False
-        self._notices = Notices.into(logger)
+        self._notices = CountedLog.into(logger)
         self._grpc = grpc.server(
             ThreadPoolExecutor(MAX_WAITING + MAX_SENDING + 4, "lerobot"),
             handlers=(self._handlers(),),
@@ -239,7 +239,7 @@ class LeRobotGateway:
         with _place(robot, robot.sending, self._sending, "send", context):
             instructions = read_instructions(data_of_setup(request))
         policy = self._asked_for(instructions)
-        state_names, cameras = names_told(instructions)
+        state_names, cameras = declared_names_given(instructions)
         self._match(robot, policy, state_names, cameras)
         robot.num_actions = instructions.num_actions
         return b""

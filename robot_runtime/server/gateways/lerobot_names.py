@@ -87,7 +87,7 @@ def _is_ours(name: str) -> bool:
     return re.fullmatch(r"(\w+\.)?joint_\d+", name) is not None
 
 
-def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
+def declared_names_given(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
     """Of the state, and for each camera of the policy the robot's name."""
     features, renamed = told_by.features, told_by.renamed
     state = features.get(STATE)

@@ -33,7 +33,7 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.quiet import quiet_logger
-from robot_runtime.robot.notices import Notices
+from robot_runtime.robot.counted_log import CountedLog
 from robot_runtime.server.gateways.arrays import ArrayCodec
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
@@ -84,7 +84,7 @@ class OpenpiGateway:
             name: (names or KeyMap()).over(KeyMap.of(policy.schema)) for name, policy in policies.items()
         }
         self._asker = Asker(server, robot="openpi client", keys=keys)
-        self._notices = Notices.into(logger)
+        self._notices = CountedLog.into(logger)
         self._heard_s: dict[ServerConnection, float] = {}
         self._greeting: dict[ServerConnection, None] = {}  # oldest first
         self._lock = Lock()

@@ -27,7 +27,7 @@ WAYS = (*BLINDING, "one in three torn")
 SPOILT_S, GOOD_S = 0.7, 0.35
 
 
-class SpoiltCamera:
+class FaultyCamera:
     """30 noisy pictures a second, none like one before; `way` says what is wrong with those that come now."""
 
     size = SIZE
@@ -79,23 +79,23 @@ class SpoiltCamera:
     def close(self) -> None: ...
 
 
-def spoil_cameras(times: int) -> Iterator[Injection]:
+def break_cameras(times: int) -> Iterator[Injection]:
     """One run for each way, in which the camera is spoilt so often."""
     with PolicyProcess(Looking) as server:
         for i, way in enumerate(WAYS):
             num = times // len(WAYS) + (i < times % len(WAYS))
             if num:
-                yield from spoilt_camera(server.address, way, num)
+                yield from faulty_camera(server.address, way, num)
 
 
-def spoilt_camera(address: str, way: str, times: int) -> Iterator[Injection]:
+def faulty_camera(address: str, way: str, times: int) -> Iterator[Injection]:
     """From the first bad picture to when nothing is asked any more; and what was asked with meanwhile."""
-    cameras: list[SpoiltCamera] = []
+    cameras: list[FaultyCamera] = []
     shown: list[int] = []
     noticed_ms: list[float] = []
 
     def make_robot(clock: MonotonicClock) -> Robot:
-        cameras.append(SpoiltCamera(clock))
+        cameras.append(FaultyCamera(clock))
         ideal = ideal_robot(clock)
         return Robot(ideal.parts, cameras={CAMERA: cameras[0]}, limits=ideal.limits)
 
@@ -260,7 +260,7 @@ ROWS = (
             *(Figure(name=f"noticed, {way}", unit="ms", most=200.0) for way in BLINDING),
             Figure(name="asked with a spoilt picture", most=0.0),
         ),
-        inject=spoil_cameras,
+        inject=break_cameras,
     ),
     Fault(
         number=12,

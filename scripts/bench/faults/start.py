@@ -42,14 +42,14 @@ class CountedArm:
         from drivers.ideal import Q_HOME
 
         self.address, self.first_ns = address, 0
-        self.num_told, self.num_moving, self._q = 0, 0, Q_HOME
+        self.num_commanded, self.num_moving, self._q = 0, 0, Q_HOME
 
     def read(self) -> ArmState:
         return ArmState(t_ns=time.monotonic_ns(), q=self._q, dq=np.zeros(7))
 
     def write(self, command: ArmCommand) -> None:
         self.first_ns = self.first_ns or time.monotonic_ns()
-        self.num_told += 1
+        self.num_commanded += 1
         self.num_moving += not np.array_equal(getattr(command, "q", self._q), self._q)
 
     def stop(self) -> None: ...

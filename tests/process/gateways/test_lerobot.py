@@ -38,7 +38,7 @@ from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
     read_observation,
     written_actions,
 )
-from robot_runtime.server.gateways.lerobot_names import names_told  # noqa: E402
+from robot_runtime.server.gateways.lerobot_names import declared_names_given  # noqa: E402
 from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
 from tests.policies.test_lerobot_types import described, save  # noqa: E402
 
@@ -280,9 +280,9 @@ def test_a_camera_is_renamed_as_the_client_says_and_other_names_are_not(stub):
     observe(stub, RAW | {"hand": np.full((4, 6, 3), 7, np.uint8)})
     assert (actions(stub)[:, 1] == 7.0).all()
     told = {"observation.images.hand": "observation.image"}  # as LeRobot's PushT calls its only picture
-    assert names_told(read_instructions(instructions(lerobot_features=features, rename_map=told)))[1] == {
-        "image": "hand"
-    }
+    assert declared_names_given(read_instructions(instructions(lerobot_features=features, rename_map=told)))[
+        1
+    ] == {"image": "hand"}
     with pytest.raises(grpc.RpcError, match="followed for pictures only"):
         instruct(stub, rename_map={"observation.state": "observation.images.x"})
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar
 from sim.capture.grips import HOVER, ROWS_AFTER, ROWS_BEFORE, SPEED, Grip, grips_of, retry
+from sim.capture.retargeted import RetargetedDemonstration, commanded_width
 from sim.capture.samples import MISS_MAX, MISS_MIN, MISS_UP, samples
-from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_S, HORIZON
 from sim.scene.kinematics import R_DOWN
@@ -28,7 +28,7 @@ CUP, TRAY = np.array([1.0, 0.4, LOW - 0.01]), np.array([1.3, -0.2, LOW - 0.01])
 
 
 @cache
-def told() -> Told:
+def told() -> RetargetedDemonstration:
     """Somebody who takes a cup, carries it to a tray and lets it go, her feet still."""
     rows = np.arange(N)
     z = np.interp(
@@ -38,7 +38,7 @@ def told() -> Told:
     p = np.column_stack([(1 - share) * CUP[:2] + share * TRAY[:2], z])
     cup = np.where(rows[:, None] < HOLDS, CUP, np.where(rows[:, None] < OPENS, p - [0.0, 0.0, 0.01], TRAY))
     points = ("door", "door>through", "door>table_a", "door>table_b")
-    return Told(
+    return RetargetedDemonstration(
         words="bring the cup",
         task="fetch",
         x_WB=np.tile([0.5, 0.1, 0.3], (N, 1)),
@@ -54,7 +54,7 @@ def told() -> Told:
     )
 
 
-def grips(one: Told) -> list[Grip]:
+def grips(one: RetargetedDemonstration) -> list[Grip]:
     command = commanded_width(one.width)
     return list(grips_of(one, command, command < one.width - 0.5 * SQUEEZE))
 
@@ -82,7 +82,7 @@ def cup(sample: StoredDemonstration) -> np.ndarray:
     return place(sample, sample.observation.environment_state[:3])
 
 
-def missed(one: Told, times: int = 3) -> list[tuple[int, StoredDemonstration]]:
+def missed(one: RetargetedDemonstration, times: int = 3) -> list[tuple[int, StoredDemonstration]]:
     """Frames told with the hand beside a grip, with their numbers."""
     told_as_it_was = sum(one.is_known[k : k + HORIZON].all() for k in range(len(one)))
     beside = samples(one, np.random.default_rng(0), missed=times)[told_as_it_was:]
@@ -225,7 +225,7 @@ def test_widths_that_are_not_known_are_not_taken_for_a_grip(lost, length, said):
         )
 
 
-def stretched(one: Told, at: int, rows: int) -> Told:
+def stretched(one: RetargetedDemonstration, at: int, rows: int) -> RetargetedDemonstration:
     """The same, still for so many rows."""
 
     def longer(each: np.ndarray) -> np.ndarray:

@@ -7,8 +7,8 @@ import pytest
 
 from policies.flow.features import FeatureConfig, state_features
 from robot_runtime.core.values.transforms import compose_planar, rotation_from_6d
+from sim.capture.retargeted import RetargetedDemonstration, commanded_width
 from sim.capture.samples import BACK_LOW_ROWS, BACK_ROWS, DOWN_ROWS, HAND_ASIDE, samples
-from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
 from sim.scene.kinematics import R_DOWN
 from sim.tasks import make_task
@@ -18,12 +18,12 @@ N = 60
 
 
 @pytest.fixture(scope="module")
-def told() -> Told:
+def told() -> RetargetedDemonstration:
     """Somebody who walks along x with her hand before her, fingers open."""
     s = np.linspace(0.0, 1.5, N)
     o = np.zeros(N)
     points = ("cup", "tray", "door", "door>through", "door>table_a", "door>table_b")
-    return Told(
+    return RetargetedDemonstration(
         words="bring the cup",
         task="fetch",
         x_WB=np.column_stack([s, o, o]),
@@ -84,7 +84,7 @@ def test_a_robot_off_its_plan_is_shown_that_plan_and_where_it_is_itself(told):
 def test_frames_are_left_out_whose_rows_are_not_known(told):
     known = np.ones(N, dtype=bool)
     known[40] = False
-    lost = Told(**{**told.__dict__, "is_known": known})
+    lost = RetargetedDemonstration(**{**told.__dict__, "is_known": known})
     assert len(samples(lost, np.random.default_rng(0))) == N - 32
 
 
@@ -150,7 +150,7 @@ def test_a_policy_of_people_does_not_see_joints(told):
     assert without[0] == 0.08
 
 
-def _reaching(told: Told, **changes) -> Told:
+def _reaching(told: RetargetedDemonstration, **changes) -> RetargetedDemonstration:
     """The same with a cup at the hand, which is low over the table from the first row to the last."""
     p = np.column_stack([told.p_WE[:, :2], np.full(N, 0.80)])
     return replace(told, **{"p_WE": p, "things": {**told.things, "cup": p - [0.0, 0.0, 0.02]}, **changes})

@@ -1,4 +1,4 @@
-"""Whether a hand stands, and whether a view says something new: `Standing`, `is_new`."""
+"""Whether a hand stands, and whether a view says something new: `Stillness`, `is_new`."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ APART_M, APART_DEG = 0.02, 4.0
 """By which a hand was moved or turned since every other view, if it says something new."""
 
 
-class Standing:
+class Stillness:
     """Since when a hand has stood; fed with its poses in their order in time."""
 
     def __init__(self) -> None:

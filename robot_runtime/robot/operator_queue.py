@@ -1,4 +1,4 @@
-"""Where orders wait for the control thread: `OrderDesk` does them at the start of a tick, oldest first.
+"""Where orders wait for the control thread: `OperatorQueue` does them at the start of a tick, oldest first.
 
 any thread       post(order, by) ─┬► deque
                                   └► place of one, for `Stop`: the latest
@@ -15,7 +15,7 @@ from itertools import count
 from robot_runtime.clock import Clock
 from robot_runtime.core.orders import Arm, HandBack, Order, Reset, Stop, TakenOrder, TakeOver, check_order
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
-from robot_runtime.robot.notices import Logbook
+from robot_runtime.robot.counted_log import Logbook
 from robot_runtime.robot.telemetry import RunRecord
 
 MAX_A_TICK = 20
@@ -28,7 +28,7 @@ _OVERRULED = (Arm, Reset, TakeOver, HandBack)
 """What could set the robot in motion again is not done after a stop that was ordered later."""
 
 
-class OrderDesk:
+class OperatorQueue:
     """Anybody posts, the control thread takes."""
 
     def __init__(

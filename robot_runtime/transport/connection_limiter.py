@@ -1,4 +1,4 @@
-"""Who is connected to a server, what each may take of it, and with keys who may come in: `Doorman`.
+"""Who is connected to a server, what each may take of it, and with keys who may come in: `ConnectionLimiter`.
 
     libzmq's thread          doorman's thread                             network thread
     accepts, reads ─events─► counts connections, bytes, failures          lets_in(message): too many a second?
@@ -51,7 +51,7 @@ _ZAP = "inproc://zeromq.zap.01"
 
 
 @dataclass(eq=False, slots=True)
-class _Guest:
+class _UnauthenticatedPeer:
     connection: Connection
     since_ns: int
     peer: bytes = b""
@@ -65,7 +65,7 @@ class _Guest:
     )
 
 
-class Doorman:
+class ConnectionLimiter:
     """Has a thread of its own; the network thread calls all methods."""
 
     def __init__(
@@ -88,7 +88,9 @@ class Doorman:
         self._is_known, self._ring, self._known_bytes = is_known, ring, known_bytes
         self._asks_for_keys = keys is not None
         self._names = {} if keys is None else keys.allowed
-        self._guests: dict[int, _Guest] = {}  # by libzmq's descriptor, the one that came first first
+        self._guests: dict[
+            int, _UnauthenticatedPeer
+        ] = {}  # by libzmq's descriptor, the one that came first first
         self._departed: deque[bytes] = deque()
         self._lock = Lock()
         self._said: dict[str, tuple[int, int]] = {}  # kind -> (when, how many by then)
@@ -190,7 +192,7 @@ class Doorman:
     def _accept(self, descriptor: int) -> None:
         self._forget(descriptor)
         with contextlib.suppress(OSError):  # it has gone already
-            self._guests[descriptor] = _Guest(Connection(descriptor), time.monotonic_ns())
+            self._guests[descriptor] = _UnauthenticatedPeer(Connection(descriptor), time.monotonic_ns())
         if len(self._guests) > MAX_CONNECTIONS:
             strangers = (g for g in self._guests.values() if not g.is_cut and not self._is_known(g.peer))
             if (first := next(strangers, None)) is not None:
@@ -205,7 +207,7 @@ class Doorman:
                 self._ring()
 
     def _look_around(self, now_ns: int) -> None:
-        held: list[tuple[int, _Guest]] = []
+        held: list[tuple[int, _UnauthenticatedPeer]] = []
         for guest in list(self._guests.values()):
             if guest.is_cut:
                 guest.connection.cut()  # for want of a descriptor it could not be then
@@ -226,7 +228,7 @@ class Doorman:
             total, self._calm_memory = total - pending, memory
             self._cut(guest, "more bytes than all may hold back")
 
-    def _cut(self, guest: _Guest, why: str) -> None:
+    def _cut(self, guest: _UnauthenticatedPeer, why: str) -> None:
         guest.is_cut = True
         self._count(f"connection cut: {why}", guest.connection.address)
         guest.connection.cut()
@@ -234,8 +236,8 @@ class Doorman:
     def _count(self, what: str, detail: str) -> None:
         """Count it, and say so, but not more often than somebody reads."""
         self.counts[what] += 1
-        now_ns, (said_ns, said) = time.monotonic_ns(), self._said.get(what, (-_SAY_AGAIN_NS, 0))
-        if now_ns - said_ns >= _SAY_AGAIN_NS:
+        now_ns, (logged_ns, said) = time.monotonic_ns(), self._said.get(what, (-_SAY_AGAIN_NS, 0))
+        if now_ns - logged_ns >= _SAY_AGAIN_NS:
             logger.warning("%s (%s); %d since the last line", what, detail, self.counts[what] - said)
             self._said[what] = now_ns, self.counts[what]
 

@@ -1,4 +1,4 @@
-"""A person's demonstration as a robot would have made it: `Told`, by labels or by what she truly meant.
+"""A person's demonstration as a robot would have made it: `RetargetedDemonstration`.
 
 G  the virtual base of her labels        B  the robot's base, fixed to G by an offset X_GB
 kinds of labels      decoupled   hand and base apart, smooth, exact together
@@ -36,7 +36,7 @@ _NEAR_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Told:
+class RetargetedDemonstration:
     """One demonstration, a row every `DT_NS`, as of a robot whose base is B; W is any world with z up."""
 
     words: str
@@ -57,7 +57,9 @@ class Told:
         return len(self.width)
 
 
-def told_by_truth(performance: Performance, *, words: str | None = None, slower: float = 1.0) -> Told:
+def from_ground_truth(
+    performance: Performance, *, words: str | None = None, slower: float = 1.0
+) -> RetargetedDemonstration:
     """What she meant, without any device between: the base as she would have had it.
 
     slower: how many times as long the robot takes.
@@ -65,7 +67,7 @@ def told_by_truth(performance: Performance, *, words: str | None = None, slower:
     at = np.searchsorted(performance.t_ns, np.arange(0, performance.t_ns[-1] - DT_NS, DT_NS / slower))
     x = performance.x_WB[at]
     R_WE = np.array([performance.X_WE[int(i)].rotation for i in at])
-    return Told(
+    return RetargetedDemonstration(
         words=words or performance.words,
         task=performance.task,
         x_WB=x,
@@ -127,9 +129,9 @@ def _stops(width: Float[np.ndarray, " N"]) -> Bool[np.ndarray, " N"]:
     return np.asarray((np.abs(np.gradient(width, DT_S)) < _STALL_SPEED) & (width - ahead < _LETS_GO))
 
 
-def told_by_labels(
+def from_labels(
     labels: Labels, x_GB: Float[np.ndarray, "3"], *, task: str, words: str, kind: Kind = "decoupled"
-) -> Told:
+) -> RetargetedDemonstration:
     """What a capture says she did, told of a robot whose base stands at x_GB (x, y, yaw) from hers.
 
     InvalidValueError: something that the task is about was never seen.
@@ -146,7 +148,7 @@ def told_by_labels(
             X_GE.p[:, 2],
         ]
     )
-    return Told(
+    return RetargetedDemonstration(
         words=words,
         task=task,
         x_WB=x_WB,

@@ -1,4 +1,4 @@
-"""Which page leads, and what it said last: `DriverSeat`. Pure but for its lock; time is an argument.
+"""Which page leads, and what it said last: `ControlLock`. Pure but for its lock; time is an argument.
 
 One page leads. A second one is told so, and may take its place when the first has gone.
 """
@@ -13,7 +13,7 @@ from drivers.webxr.page_clock import PageClock
 KEPT_ORDERS = 16
 
 
-class DriverSeat:
+class ControlLock:
     """Any thread may ask; each page has a thread of its own."""
 
     def __init__(self, *, stale_ns: int) -> None:
@@ -61,20 +61,20 @@ class DriverSeat:
                         self.report, orders=(*self.report.orders, (self._num_orders, "stop"))[-KEPT_ORDERS:]
                     )
                 return "another page leads"
-            said_ns = self._clock.said_ns(message.t, arrived_ns)
+            stamp_ns = self._clock.stamp_ns(message.t, arrived_ns)
             is_new, orders = message.n > self._last_n, self.report.orders
             if is_new and message.order:  # late ones too: a stop is wanted whenever it comes
                 self._num_orders += 1
                 orders = (*orders, (self._num_orders, message.order))[-KEPT_ORDERS:]
             self._last_n = max(self._last_n, message.n)
-            if not is_new or arrived_ns - said_ns > self._stale_ns:
+            if not is_new or arrived_ns - stamp_ns > self._stale_ns:
                 self.report = msgspec.structs.replace(
                     self.report, orders=orders, num_dropped=self.report.num_dropped + 1
                 )
                 return "too late"
             self.report = msgspec.structs.replace(
                 self.report,
-                t_ns=said_ns,
+                t_ns=stamp_ns,
                 hands=message.hands,
                 sticks=message.sticks,
                 base=message.base,

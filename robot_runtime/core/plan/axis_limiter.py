@@ -1,4 +1,4 @@
-"""The arithmetic of the last gate: `AxisGate` leads n axes to a moving target, never beyond their limits.
+"""The arithmetic of the last gate: `AxisLimiter` leads n axes to a moving target, never beyond their limits.
 
 What counts is what was sent: with u_k the k-th setpoint and dt the control period,
 
@@ -65,7 +65,7 @@ class Shortfall:
         )
 
 
-class AxisGate:
+class AxisLimiter:
     """Remembers how its axes move; where they are, and in what coordinates, is their owner's affair."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is worth a line in a run's log but happens again and again: `Notices`, one line for each kind."""
+"""What is worth a line in a run's log but happens again and again: `CountedLog`, one line for each kind."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Say = Callable[[str, bool], None]
 """Writes a line: its text, and whether it is routine."""
 
 
-class Notices:
+class CountedLog:
     """Says the first of a kind at once, and every tenfold of it with its number; keeps count of all.
 
     What somebody else counts may have happened several times when it is first heard of: it is said as the
@@ -27,7 +27,7 @@ class Notices:
         self.counts: dict[str, int] = {}
 
     @classmethod
-    def into(cls, logger: logging.Logger) -> "Notices":
+    def into(cls, logger: logging.Logger) -> "CountedLog":
         """Those that go into Python's log alone."""
         return cls(lambda text, is_routine: logger.log(_level(is_routine=is_routine), "%s", text))
 
@@ -58,7 +58,7 @@ class Logbook:
 
     def __init__(self, record: RunRecord, clock: Clock, logger: logging.Logger) -> None:
         self._record, self._clock, self._logger = record, clock, logger
-        self.notices = Notices(lambda text, is_routine: self.say(text, is_routine=is_routine))
+        self.notices = CountedLog(lambda text, is_routine: self.say(text, is_routine=is_routine))
 
     def say(self, text: str, *, is_routine: bool = True) -> None:
         """One line, with its time; a warning unless it is routine."""

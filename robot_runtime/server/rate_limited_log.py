@@ -1,4 +1,4 @@
-"""What goes wrong again and again, in few lines of the log: `Complaints`."""
+"""What goes wrong again and again, in few lines of the log: `RateLimitedLog`."""
 
 import logging
 
@@ -10,7 +10,7 @@ EVERY_NS = 10 * NS_PER_S
 _MAX_KINDS = 64
 
 
-class Complaints:
+class RateLimitedLog:
     """Of one part of the server; owned and called by one thread."""
 
     def __init__(self, logger: logging.Logger, clock: Clock) -> None:
@@ -22,9 +22,9 @@ class Complaints:
     ) -> None:
         """A line in the log, with the trace of what was raised, unless that kind has just been there."""
         now_ns = self._clock.now_ns()
-        said_ns, num_since = self._kinds.pop(kind, (None, 0))
-        if said_ns is not None and now_ns < said_ns + EVERY_NS:
-            self._kinds[kind] = said_ns, num_since + 1
+        logged_ns, num_since = self._kinds.pop(kind, (None, 0))
+        if logged_ns is not None and now_ns < logged_ns + EVERY_NS:
+            self._kinds[kind] = logged_ns, num_since + 1
             return
         self._kinds[kind] = now_ns, 0
         if len(self._kinds) > _MAX_KINDS:

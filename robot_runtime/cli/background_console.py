@@ -1,4 +1,4 @@
-"""Lines written by a thread of their own: `Aside`, so that whoever says them never waits for a terminal.
+"""Lines written by a thread of their own: `BackgroundConsole`, so that no writer waits for a terminal.
 
 control thread ── say, logging ─► queue ─► thread ─► standard output, standard error
 
@@ -21,7 +21,7 @@ END_S = 0.5
 """How long the end waits for them [s]."""
 
 
-class Aside:
+class BackgroundConsole:
     """A context manager, inside which `say` and Python's log never wait, and fail for no closed pipe."""
 
     def __init__(self) -> None:
