@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from drivers.webxr.driver_seat import DriverSeat
-from drivers.webxr.page_clock import PageClock
+from drivers.webxr.driver_seat import DriverSeat, PageClock
 
 MS = 1_000_000
 
