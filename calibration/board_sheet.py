@@ -7,6 +7,7 @@ it is at the top left, where the board's frame begins.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import final
 
 import cv2
@@ -104,37 +105,32 @@ class Sheet:
 
 
 def pdf_of(sheet: Sheet) -> bytes:
-    """One page, vectors alone, at 1:1."""
+    """One page, vectors alone, at 1:1; viewers are asked not to fit it to the paper."""
+    from reportlab.pdfgen.canvas import FILL_NON_ZERO, Canvas
+
     width, height = PAPERS[sheet.paper]
-    draw = [f"{_POINT:.9f} 0 0 {_POINT:.9f} 0 0 cm", "0 g"]
-    draw += [f"{x:.4f} {height - y - h:.4f} {w:.4f} {h:.4f} re" for x, y, w, h in sheet.black()] + ["f"]
-    draw.append("{} {} {} rg".format(*_GOLD))
+    out = BytesIO()
+    page = Canvas(out, pagesize=(width * _POINT, height * _POINT), pageCompression=0, invariant=1)
+    page.setViewerPreference("PrintScaling", "None")
+    page.scale(_POINT, _POINT)
+    black = page.beginPath()  # one path: what touches shows no seams
+    for x, y, w, h in sheet.black():
+        black.rect(x, height - y - h, w, h)
+    page.drawPath(black, stroke=0, fill=1, fillMode=FILL_NON_ZERO)  # the ruler's strokes overlap
     (ax, ay), (bx, by), (cx, cy) = sheet.golden()
-    draw.append(
-        f"{ax:.3f} {height - ay:.3f} m {bx:.3f} {height - by:.3f} l {cx:.3f} {height - cy:.3f} l f 0 g"
-    )
+    gold = page.beginPath()
+    gold.moveTo(ax, height - ay)
+    gold.lineTo(bx, height - by)
+    gold.lineTo(cx, height - cy)
+    page.setFillColorRGB(*_GOLD)
+    page.drawPath(gold, stroke=0, fill=1)
+    page.setFillColorRGB(0.0, 0.0, 0.0)
+    page.setFont("Helvetica", _TEXT)
     x, y = sheet._strip_mm
     for i, line in enumerate(sheet.lines):
-        text = line.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
-        at = height - y - (i + 0.8) * 1.5 * _TEXT
-        draw.append(f"BT /F1 {_TEXT:g} Tf {x:.3f} {at:.3f} Td ({text}) Tj ET")
-    stream = "\n".join(draw).encode("latin-1")
-    box = f"[0 0 {width * _POINT:.4f} {height * _POINT:.4f}]"
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R /ViewerPreferences << /PrintScaling /None >> >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        f"<< /Type /Page /Parent 2 0 R /MediaBox {box} /Contents 4 0 R "
-        "/Resources << /Font << /F1 5 0 R >> >> >>".encode(),
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    out, places = b"%PDF-1.4\n", []
-    for number, each in enumerate(objects, start=1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    end = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, len(out))
-    return out + b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1) + table + end
+        page.drawString(x, height - y - (i + 0.8) * 1.5 * _TEXT, line)
+    page.save()
+    return out.getvalue()
 
 
 def picture_of(sheet: Sheet, *, dots_per_inch: int = 150) -> UInt8[np.ndarray, "h w 3"]:

@@ -11,6 +11,7 @@ that no drift does.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -94,16 +95,13 @@ def along(template: Float[np.ndarray, " N"], signal: Float[np.ndarray, " M"]) ->
     At place i the short one begins i - N // 2 samples after the long one: at the first and the last half of
     it lies outside, and what lies outside is left out. 0 where one hardly changes.
     """
+    from scipy.signal import correlate
+
     template = template - template.mean()
     pad = np.zeros(len(template) // 2)
     there = np.concatenate([pad, np.ones(len(signal)), pad])
     signal = np.concatenate([pad, signal, pad]) - signal.mean() * there
-    size = 1 << (len(signal) + len(template) - 1).bit_length()
-
-    def sums(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        both = np.fft.irfft(np.fft.rfft(x, size) * np.fft.rfft(y[::-1], size), size)
-        return both[len(y) - 1 : len(x)]
-
+    sums = partial(correlate, mode="valid", method="fft")
     ones = np.ones(len(template))
     count = np.maximum(sums(there, ones), 1.0)
     sum_t, sum_tt = sums(there, template), sums(there, template**2)

@@ -11,11 +11,13 @@ from typing import Self
 
 import numpy as np
 import pinocchio as pin
+from scipy.spatial.transform import Rotation
 
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.pose_rows import rotations_from_quaternions
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import readonly
+from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.errors import InvalidValueError
 
 LOST, LIMITED, OK = 0, 1, 2
@@ -73,7 +75,7 @@ class Trajectory:
     @classmethod
     def of(cls, t_ns: object, poses: Sequence[pin.SE3], tracking: object = None) -> Self:
         """From one pose a time; tracking: OK throughout, if not given."""
-        q = np.array([_wxyz(X) for X in poses]).reshape(-1, 4)
+        q = np.array([quaternion_from_rotation(X.rotation) for X in poses]).reshape(-1, 4)
         p = np.array([X.translation for X in poses]).reshape(-1, 3)
         state = np.full(len(p), OK) if tracking is None else np.asarray(tracking)
         return cls(t_ns=np.asarray(t_ns), p=p, q=q, tracking=state)
@@ -135,12 +137,12 @@ class Trajectory:
     def then(self, X_CD: pin.SE3) -> "Trajectory":
         """X_WD = X_WC * X_CD, of a frame D that is fixed in the moving one."""
         p = self.p + self.R @ X_CD.translation
-        return self._with(p, multiplied(self.q, _wxyz(X_CD)[None]))
+        return self._with(p, multiplied(self.q, quaternion_from_rotation(X_CD.rotation)[None]))
 
     def before(self, X_VW: pin.SE3) -> "Trajectory":
         """X_VC = X_VW * X_WC, seen from another fixed frame V."""
         p = self.p @ X_VW.rotation.T + X_VW.translation
-        return self._with(p, multiplied(_wxyz(X_VW)[None], self.q))
+        return self._with(p, multiplied(quaternion_from_rotation(X_VW.rotation)[None], self.q))
 
     def shifted(self, by_ns: int) -> "Trajectory":
         """The same poses, that much later."""
@@ -148,7 +150,7 @@ class Trajectory:
 
     def angular_speed(self) -> tuple[np.ndarray, np.ndarray]:
         """Between neighbours: (middles (N-1,) int64 [ns], speeds (N-1,) [rad/s]); the same in every frame."""
-        turned = 2.0 * np.arctan2(*_sine_and_cosine(self.q[:-1], self.q[1:]))
+        turned = (_rotations(self.q[:-1]).inv() * _rotations(self.q[1:])).magnitude()
         dt_ns = np.diff(self.t_ns)
         return self.t_ns[:-1] + dt_ns // 2, turned / (dt_ns / NS_PER_S)
 
@@ -168,42 +170,22 @@ class Trajectory:
 
 def multiplied(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Quaternion products a * b, row by row; wxyz."""
-    aw, ax, ay, az = np.moveaxis(np.asarray(a, float), -1, 0)
-    bw, bx, by, bz = np.moveaxis(np.asarray(b, float), -1, 0)
-    return np.stack(
-        [
-            aw * bw - ax * bx - ay * by - az * bz,
-            aw * bx + ax * bw + ay * bz - az * by,
-            aw * by - ax * bz + ay * bw + az * bx,
-            aw * bz + ax * by - ay * bx + az * bw,
-        ],
-        axis=-1,
-    )
+    product: np.ndarray = (_rotations(a) * _rotations(b)).as_quat(scalar_first=True)
+    return product
 
 
 def slerp(
     a: Float[np.ndarray, "N 4"], b: Float[np.ndarray, "N 4"], u: Float[np.ndarray, " N"]
 ) -> Float[np.ndarray, "N 4"]:
     """From a to b by the shorter way, u in [0, 1]."""
-    b = np.where((a * b).sum(axis=1, keepdims=True) < 0.0, -b, b)
-    half = np.arctan2(*_sine_and_cosine(a, b))
-    sine = np.sin(half)
-    is_near = sine < 1e-9
-    safe = np.where(is_near, 1.0, sine)
-    wa = np.where(is_near, 1.0 - u, np.sin((1.0 - u) * half) / safe)
-    wb = np.where(is_near, u, np.sin(u * half) / safe)
-    out = wa[:, None] * a + wb[:, None] * b
-    return out / np.linalg.norm(out, axis=1, keepdims=True)
+    first = _rotations(a)
+    turn = (first.inv() * _rotations(b)).as_rotvec()
+    between: np.ndarray = (first * Rotation.from_rotvec(u[:, None] * turn)).as_quat(scalar_first=True)
+    return between
 
 
-def _sine_and_cosine(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of half the angle from a to b, in [0, pi/2]."""
-    turn = multiplied(a * np.array([1.0, -1.0, -1.0, -1.0]), b)
-    return np.linalg.norm(turn[:, 1:], axis=1), np.abs(turn[:, 0])
-
-
-def _wxyz(X: pin.SE3) -> np.ndarray:
-    return pin.Quaternion(X.rotation).coeffs()[[3, 0, 1, 2]]
+def _rotations(q_wxyz: np.ndarray) -> Rotation:
+    return Rotation.from_quat(q_wxyz, scalar_first=True)
 
 
 def _whole(t_ns: object) -> np.ndarray:

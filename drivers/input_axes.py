@@ -3,25 +3,21 @@
     raw    minimum ......... flat  middle  flat ......... maximum       what EVIOCGABS says of an axis
     value    -1    ······     0      0      0    ······     +1          what is read here
 
-No library: an event is 24 bytes, an axis' calibration one ioctl (`struct input_absinfo`: value, minimum,
-maximum, fuzz, flat, resolution). A device that is unplugged is gone for good. Tried with pipes that speak as
-the kernel does and a made-up ioctl; no device was at hand.
+An axis' calibration is one ioctl (`struct input_absinfo`: value, minimum, maximum, fuzz, flat, resolution).
+A device that is unplugged is gone for good. Tried with pipes that speak as the kernel does and a made-up
+ioctl; no device was at hand.
 """
 
-import errno
 import fcntl
-import os
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drivers.input_device import EV_ABS, EV_KEY, EV_REL, EV_SYN, EVENT, SYN_DROPPED, opened, path_of
-from robot_runtime.errors import DriverError
+from drivers.input_device import EV_ABS, EV_KEY, EV_REL, EV_SYN, SYN_DROPPED, InputFile
 
 ABSINFO = struct.Struct("@6i")
 _EVIOCGABS = 2 << 30 | ABSINFO.size << 16 | ord("E") << 8 | 0x40
-_MOST_READS = 64
 REST_NS = 80_000_000
 """A relative axis that has said nothing for so long is at rest: the kernel leaves zeros out [ns]."""
 
@@ -48,7 +44,7 @@ class Range:
         return min(max((raw - self.low) / (self.high - self.low), 0.0), 1.0) if self.high > self.low else 0.0
 
 
-class InputAxes:
+class InputAxes(InputFile):
     """What a device's axes and buttons are now; one thread owns it."""
 
     def __init__(
@@ -66,9 +62,8 @@ class InputAxes:
             its middle that counts as the middle, where the device names less.
         DriverError: no such device, or it may not be read.
         """
-        path = path_of(device)
-        self.name, self._clock, self._axes = device, clock, axes
-        self._fd = opened(path)
+        super().__init__(device)
+        self._clock = clock
         self._raw: dict[int, float] = {}
         self._ranges = {code: self._asked(code, deadzone) for code in axes}
         self._relative = Range(low=-relative_range, high=relative_range, flat=deadzone * relative_range)
@@ -77,23 +72,10 @@ class InputAxes:
         self._pressed: set[int] = set()
         self._presses: list[int] = []
 
-    def fileno(self) -> int:
-        """Readable when there are events."""
-        return self._fd
-
     def update(self) -> None:
         """Take what has happened; never waits. DriverError: it is gone."""
-        for _ in range(_MOST_READS):
-            try:
-                read = os.read(self._fd, 64 * EVENT.size)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise DriverError(f"{self.name} is gone: {os.strerror(error.errno or errno.EIO)}") from error
-            if not read:
-                raise DriverError(f"{self.name} is gone")
-            for _, _, kind, code, value in EVENT.iter_unpack(read[: len(read) // EVENT.size * EVENT.size]):
-                self._take(kind, code, value)
+        for kind, code, value in self.events():
+            self._take(kind, code, value)
 
     def axis(self, code: int) -> float:
         """-1 to 1; 0 for one that has said nothing."""
@@ -116,12 +98,6 @@ class InputAxes:
         """Buttons that were pressed since this was asked last, in their order."""
         out, self._presses = self._presses, []
         return out
-
-    def close(self) -> None:
-        """Give the device back; may be called twice."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
     def _take(self, kind: int, code: int, value: int) -> None:
         if (kind, code) == (EV_SYN, SYN_DROPPED):  # some were lost: nothing is held, nothing is deflected

@@ -4,8 +4,9 @@ They stop nothing by themselves: the run does when one is let go or lost, and th
 enabling switch of the robot's own is. A device that is unplugged is gone for good: a new run opens it anew.
 A wireless one that is out of reach is let go or gone only when its receiver says so, which may take seconds.
 
-No library: an event is 24 bytes (`struct input_event`), what is pressed now is one ioctl. Reading needs the
-right to: `sudo usermod -aG input $USER`, and a new login.
+No library: python-evdev has wheels for x86 alone and opens no pipe, through which `bench pedal` and the tests
+speak as the kernel does. An event is 24 bytes (`struct input_event`), what is pressed now is one ioctl.
+Reading needs the right to: `sudo usermod -aG input $USER`, and a new login.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import fcntl
 import os
 import stat
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from robot_runtime.errors import DriverError, InvalidValueError
@@ -28,8 +30,6 @@ KEY_MAX = 0x2FF
 _NUM_BYTES = KEY_MAX // 8 + 1
 _EVIOCGKEY = 2 << 30 | _NUM_BYTES << 16 | ord("E") << 8 | 0x18
 _BTN_MISC, _BTN_JOYSTICK, _BTN_SOUTH = 0x100, 0x120, 0x130
-
-
 _MOST_READS = 64
 _INPUT_MAJOR = 13
 """Of the kernel's input devices."""
@@ -58,7 +58,73 @@ CODES = {
 """Names of keys and buttons, as `evtest` shows them; others go by number."""
 
 
-class InputSwitch:
+class DeviceFile:
+    """One thread owns it. A pipe is taken for a device."""
+
+    def __init__(self, path: Path, *, name: str, is_no: str, right: str, major: int | None = None) -> None:
+        """
+        name: in errors. is_no: what another file is not. right: how a user gets the right to read it.
+        major: the kernel's number of such devices; None: any.
+        DriverError: it is another file, or cannot be read.
+        """
+        self.name = name
+        try:
+            found = path.stat()
+            is_device = stat.S_ISCHR(found.st_mode) and major in (None, os.major(found.st_rdev))
+            if not is_device and not stat.S_ISFIFO(found.st_mode):
+                raise DriverError(f"{path} is no {is_no}")
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            hint = f": {right}" if error.errno == errno.EACCES else ""
+            raise DriverError(f"{path} cannot be read: {os.strerror(error.errno or 0)}{hint}") from error
+
+    def fileno(self) -> int:
+        """Readable when there is something."""
+        return self._fd
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """What has come, up to so many bytes at a time. DriverError: the device is gone."""
+        for _ in range(_MOST_READS):  # what gives without end keeps nobody waiting
+            try:
+                chunk = os.read(self._fd, size)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                reason = os.strerror(error.errno or errno.EIO)
+                raise DriverError(f"{self.name} is gone: {reason}") from error
+            if not chunk:
+                raise DriverError(f"{self.name} is gone")
+            yield chunk
+
+    def close(self) -> None:
+        """Give the device back; may be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class InputFile(DeviceFile):
+    """The events of a Linux input device."""
+
+    def __init__(self, device: str) -> None:
+        """device: its file or the name it gives itself. DriverError: no such device, or not to be read."""
+        self.path = path_of(device)
+        super().__init__(
+            self.path,
+            name=device,
+            is_no="input device: /dev/input/by-id/...-event-kbd is one",
+            right="sudo usermod -aG input $USER, and log in again",
+            major=_INPUT_MAJOR,
+        )
+
+    def events(self) -> Iterator[tuple[int, int, int]]:
+        """(type, code, value) of what has happened; never waits. DriverError: the device is gone."""
+        for chunk in self.chunks(64 * EVENT.size):
+            for _, _, kind, code, value in EVENT.iter_unpack(chunk[: len(chunk) // EVENT.size * EVENT.size]):
+                yield kind, code, value
+
+
+class InputSwitch(InputFile):
     """One key or button of a Linux input device."""
 
     def __init__(self, device: str, code: str | int = "KEY_B") -> None:
@@ -69,51 +135,26 @@ class InputSwitch:
             there are.
         """
         self._code = _code(code)
-        path = path_of(device)
+        super().__init__(device)
         self.name = f"{code} of {device}"
-        self._fd = opened(path)
         self._is_pressed = False
-        keys = _keys_of(path)
+        keys = _keys_of(self.path)
         if keys and self._code not in keys:
-            os.close(self._fd)
-            raise DriverError(f"{path} has no {code}; it has {_some(keys)}")
+            self.close()
+            raise DriverError(f"{self.path} has no {code}; it has {_some(keys)}")
         with contextlib.suppress(OSError):  # a pipe has no state
             self._is_pressed = self._state()
-
-    def fileno(self) -> int:
-        """Readable when there are events."""
-        return self._fd
 
     def read(self) -> bool:
         """Whether it is pressed; one that was let go since the last read says so once. DriverError: gone."""
         was_let_go = False
-        for _ in range(_MOST_READS):  # what gives events without end keeps nobody waiting
-            if not (events := self._events()):
-                break
-            for _, _, kind, code, value in events:
-                if (kind, code) == (EV_SYN, SYN_DROPPED):  # some were lost
-                    self._is_pressed, was_let_go = self._state_or_released(), True
-                elif (kind, code) == (EV_KEY, self._code):
-                    self._is_pressed = value != 0
-                    was_let_go = was_let_go or value == 0
+        for kind, code, value in self.events():
+            if (kind, code) == (EV_SYN, SYN_DROPPED):  # some were lost
+                self._is_pressed, was_let_go = self._state_or_released(), True
+            elif (kind, code) == (EV_KEY, self._code):
+                self._is_pressed = value != 0
+                was_let_go = was_let_go or value == 0
         return self._is_pressed and not was_let_go
-
-    def close(self) -> None:
-        """Give the device back."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def _events(self) -> list[tuple[int, ...]]:
-        try:
-            read = os.read(self._fd, 64 * EVENT.size)
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            raise DriverError(f"{self.name} is gone: {os.strerror(error.errno or 0)}") from error
-        if not read:
-            raise DriverError(f"{self.name} is gone")
-        return list(EVENT.iter_unpack(read[: len(read) // EVENT.size * EVENT.size]))
 
     def _state(self) -> bool:
         bits = fcntl.ioctl(self._fd, _EVIOCGKEY, bytes(_NUM_BYTES))
@@ -194,15 +235,3 @@ def _some(keys: list[int]) -> str:
     names = {code: name for name, code in CODES.items()}
     shown = ", ".join(names.get(key, str(key)) for key in keys[:20])
     return f"{shown}, ..." if len(keys) > 20 else shown
-
-
-def opened(path: Path) -> int:
-    try:
-        found = path.stat()
-        is_device = stat.S_ISCHR(found.st_mode) and os.major(found.st_rdev) == _INPUT_MAJOR
-        if not is_device and not stat.S_ISFIFO(found.st_mode):
-            raise DriverError(f"{path} is no input device: /dev/input/by-id/...-event-kbd is one")
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        hint = ": sudo usermod -aG input $USER, and log in again" if error.errno == errno.EACCES else ""
-        raise DriverError(f"{path} cannot be read: {os.strerror(error.errno or 0)}{hint}") from error

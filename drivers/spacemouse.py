@@ -1,4 +1,4 @@
-"""A SpaceMouse of 3Dconnexion as a teleoperator: `SpaceMouseTeleoperator`. No library.
+"""A SpaceMouse of 3Dconnexion as a teleoperator: `SpaceMouseTeleoperator`.
 
 It is read as a hidraw device, whose reports are the same on every kernel, or as an input device (`eventN`):
 
@@ -8,12 +8,11 @@ It is read as a hidraw device, whose reports are the same on every kernel, or as
 
     cap     x right, y towards the person, z down              robot    x = -y   y = -x   z = -z
 
-Reports are those that libspnav and pyspacemouse read. Tried with pipes; no device was at hand. Reading needs
-the right to: a udev rule for vendor 256f (docs/teleoperation.md).
+Reports are those that libspnav and pyspacemouse read; the latter, as hid, wants the system's libhidapi. Tried
+with pipes; no device was at hand. Reading needs the right to: a udev rule for vendor 256f
+(docs/teleoperation.md).
 """
 
-import os
-import stat
 import struct
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from drivers.input_axes import InputAxes, Range
+from drivers.input_device import DeviceFile
 from drivers.teleop_hand import GRIPPER_SPEED, OneHand, check_speeds, frame_named, lead_of
 from robot_runtime.core.teleop import Lead, LeadableParts
 from robot_runtime.core.values.action import NS_PER_S
@@ -37,7 +37,6 @@ _OF_LOGITECH = tuple(f"0000C6{i:02X}" for i in (0x03, 0x05, 0x06, 0x23, 0x25, 0x
 """3Dconnexion's own, and products of theirs that Logitech sold."""
 _TO_ROBOT = np.array([[0.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 _BTN_LEFT, _BTN_RIGHT = 0x100, 0x101
-_MOST_READS = 64
 HELP = """push, lift and turn the cap: the hand goes with it, for as long as it is deflected
 left button: close the gripper, or open it      right button: let go      both: next arm"""
 
@@ -125,36 +124,23 @@ class _HidCap:
     """Reports of a hidraw device."""
 
     def __init__(self, path: str, deadzone: float) -> None:
-        self._path = path
         self._range = Range(low=-FULL, high=FULL, flat=deadzone * FULL)
         self._axes, self._buttons = [0.0] * 6, set[int]()
-        try:
-            mode = Path(path).stat().st_mode
-            if not stat.S_ISCHR(mode) and not stat.S_ISFIFO(mode):
-                raise DriverError(f"{path} is no hidraw device")
-            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            hint = ": a udev rule gives the right to (docs/teleoperation.md)" if error.errno == 13 else ""
-            raise DriverError(f"{path} cannot be read: {os.strerror(error.errno or 0)}{hint}") from error
+        self._file = DeviceFile(
+            Path(path),
+            name=path,
+            is_no="hidraw device",
+            right="a udev rule gives the right to (docs/teleoperation.md)",
+        )
 
     def read(self) -> tuple[np.ndarray, set[int]]:
         """Axes (6,) -1 to 1 (x, y, z, about them), and which buttons are held, by number."""
-        for _ in range(_MOST_READS):
-            try:
-                report = os.read(self._fd, 64)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                raise DriverError(f"{self._path} is gone: {os.strerror(error.errno or 5)}") from error
-            if not report:
-                raise DriverError(f"{self._path} is gone")
+        for report in self._file.chunks(64):
             self._take(report)
         return np.array([self._range.value(raw) for raw in self._axes]), set(self._buttons)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
 
     def _take(self, report: bytes) -> None:
         kind, body = report[0], report[1:]

@@ -111,7 +111,7 @@ def test_nor_through_the_packages_they_lie_in():
 
 EXTRAS = (
     "torch", "safetensors", "jaxtyping", "mujoco", "franky_sim", "av", "matplotlib", "PIL", "grpc", "cv2",
-    "websockets", "lerobot", "transformers", "huggingface_hub", "viser", "trimesh", "scipy",
+    "websockets", "lerobot", "transformers", "huggingface_hub", "viser", "trimesh", "scipy", "reportlab",
 )  # fmt: skip
 NEED_GATEWAYS = {"robot_runtime.server.gateways.lerobot", "robot_runtime.server.gateways.openpi"}
 """The extra of that name: they serve clients of other projects."""

@@ -25,6 +25,7 @@ from calibration.capture.values import TRACKING, DeviceInfo, Imu, Mark, Setup
 from calibration.capture.video import FragmentedVideo
 from calibration.trajectory import Trajectory
 from robot_runtime.core.values.shapes import Float, UInt8
+from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.staging import place_beside
 
@@ -97,7 +98,7 @@ class CaptureWriter:
 
     def pose(self, role: str, t_ns: int, X_WC: pin.SE3, tracking: int) -> None:
         """Of a device's camera in its own world, z up; where tracking is lost, the last one known."""
-        q = pin.Quaternion(X_WC.rotation).coeffs()[[3, 0, 1, 2]]
+        q = quaternion_from_rotation(X_WC.rotation)
         self._device(role)
         self._rows(Path(role, "poses.csv"), tables.POSES, [(t_ns, *X_WC.translation, *q, _WORD_OF[tracking])])
 
@@ -303,7 +304,7 @@ def pose_to_json(X: pin.SE3 | None) -> dict[str, list[float]] | None:
     """A pose as it stands in files: place [m] and quaternion wxyz."""
     if X is None:
         return None
-    q = pin.Quaternion(X.rotation).coeffs()[[3, 0, 1, 2]]
+    q = quaternion_from_rotation(X.rotation)
     return {"place_m": X.translation.tolist(), "quaternion_wxyz": q.tolist()}
 
 

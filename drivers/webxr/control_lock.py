@@ -1,16 +1,19 @@
-"""Which page leads, and what it said last: `ControlLock`. Pure but for its lock; time is an argument.
+"""Which page leads, and its last message: `ControlLock`. Pure but for its lock; time is an argument.
 
-One page leads. A second one is told so, and may take its place when the first has gone.
+One page leads. A second one is refused, and may take its place when the first has gone.
 """
 
+from collections import deque
 from threading import Lock
 
 import msgspec
 
 from drivers.webxr.messages import PageMessage, Report
-from drivers.webxr.page_clock import PageClock
+from robot_runtime.core.values.action import NS_PER_S
 
 KEPT_ORDERS = 16
+WINDOW_NS = 5 * NS_PER_S
+"""How long a smallest difference counts: clocks drift, and one that slept jumps [ns]."""
 
 
 class ControlLock:
@@ -81,3 +84,29 @@ class ControlLock:
                 orders=orders,
             )
             return ""
+
+
+class PageClock:
+    """A page's clock against ours.
+
+        page    t        t        t                      by its own clock
+        here      a       a            a                 it arrives: never earlier than it was sent
+                  |<- ->|                                the smallest a - t of late counts as no delay
+
+    So what waited in a queue is known to be old, though the two clocks have nothing to do with each other.
+    """
+
+    def __init__(self) -> None:
+        self._least: deque[tuple[int, int]] = deque()
+        """(arrival, difference), differences rising: the first is the smallest."""
+
+    def stamp_ns(self, t_ms: float, arrived_ns: int) -> int:
+        """When it was said, on our clock [ns]: never later than it arrived."""
+        t_ns = round(t_ms * 1e6)
+        difference = arrived_ns - t_ns
+        while self._least and self._least[-1][1] >= difference:
+            self._least.pop()
+        self._least.append((arrived_ns, difference))
+        while self._least[0][0] < arrived_ns - WINDOW_NS:
+            self._least.popleft()
+        return t_ns + self._least[0][1]

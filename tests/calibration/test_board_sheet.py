@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibration.board_sheet import BOARDS, PAPERS, Sheet, pdf_of, picture_of
+from calibration.board_sheet import BOARDS, PAPERS, RULER_MM, Sheet, pdf_of, picture_of
 from calibration.detection import detect
 from robot_runtime.errors import InvalidValueError
 
@@ -36,12 +36,28 @@ def test_odd_by_odd_boards_have_one_layout():
         assert (board.picture(40) == replace(board, legacy=True).picture(40)).all()
 
 
-def test_a_pdf_is_to_scale_and_says_what_the_board_is():
-    sheet = Sheet(board=BOARDS["a4"], paper="a4")
-    pdf = pdf_of(sheet).decode("latin-1")
-    box = [float(each) for each in re.search(r"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf).groups()]
-    np.testing.assert_allclose(np.array(box) / 72 * 25.4, PAPERS["a4"], atol=1e-3)  # mm
-    assert pdf.count("24.0000 24.0000 re") == 32  # black squares of 24 mm
+@pytest.mark.parametrize("paper", BOARDS)
+def test_a_pdf_has_the_papers_size_and_squares_of_the_boards_size(paper):
+    board, (width_mm, height_mm) = BOARDS[paper], PAPERS[paper]
+    pdf = pdf_of(Sheet(board=board, paper=paper)).decode("latin-1")
+    box = re.search(r"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", pdf).groups()
+    page_pt = np.array([width_mm, height_mm]) * 72.0 / 25.4
+    np.testing.assert_allclose(np.array(box, dtype=float), page_pt, atol=1e-3)
+    assert "/PrintScaling /None" in pdf
+    scales = np.array(re.findall(r"^([\d.]+) 0 0 ([\d.]+) 0 0 cm", pdf, re.MULTILINE), dtype=float)
+    drawn_pt = np.array(re.findall(r"([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+) re", pdf), dtype=float)
+    drawn_mm = drawn_pt * np.tile(scales.prod(axis=0), 2) * 25.4 / 72.0
+    side_mm = 1e3 * board.square_m
+    squares = drawn_mm[np.abs(drawn_mm[:, 2:] - side_mm).max(axis=1) < 1e-3]
+    assert len(squares) == board.columns * board.rows // 2 + 1
+    across_mm = np.ptp(squares[:, :2], axis=0) + side_mm
+    np.testing.assert_allclose(across_mm, 1e3 * np.array(board.size_m), atol=1e-3)
+    assert (np.abs(drawn_mm[:, 2] - RULER_MM) < 1e-3).sum() == 1
+
+
+def test_a_pdf_fills_overlapping_strokes_of_the_ruler_and_names_the_board():
+    pdf = pdf_of(Sheet(board=BOARDS["a4"], paper="a4")).decode("latin-1")
+    assert re.search(r" re\s+f\s", pdf)  # by the non-zero rule: even-odd would leave holes
     assert "9 columns x 7 rows   square 24 mm   marker 16.8 mm   DICT_5X5_100   not legacy" in pdf
 
 

@@ -14,7 +14,7 @@ import simplejpeg
 
 from calibration.camera import CameraModel
 from calibration.capture.raw import RawCapture
-from calibration.capture.sources.gpmf import items_of
+from calibration.capture.sources.gopro import items_of
 from calibration.capture.sources.marks_file import read_marks
 from calibration.capture.sources.recording import Recording
 from calibration.capture.sources.spec import parse, read

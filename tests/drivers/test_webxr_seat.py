@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from drivers.webxr.control_lock import ControlLock
-from drivers.webxr.page_clock import PageClock
+from drivers.webxr.control_lock import ControlLock, PageClock
 
 MS = 1_000_000
 

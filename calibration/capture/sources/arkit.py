@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from calibration.camera import Pinhole
 from calibration.capture.sources.axes import LATEST_NS, OPENGL, text_of, trajectory
@@ -42,9 +43,8 @@ def read_arkit(path: Path, video: Path | None = None) -> Recording:
     t_ns = np.array([_ns(path, *each) for each in frames], dtype=np.int64)
     X = np.array([_transform(path, *each) for each in frames])
     tracking = np.array([_tracking(path, *each) for each in frames], dtype=np.uint8)
-    poses = trajectory(
-        path, t_ns, X[:, :3, 3], _quaternions(X[:, :3, :3]), axes=OPENGL, up="y", tracking=tracking
-    )
+    q = Rotation.from_matrix(X[:, :3, :3]).as_quat(scalar_first=True)
+    poses = trajectory(path, t_ns, X[:, :3, 3], q, axes=OPENGL, up="y", tracking=tracking)
     info = DeviceInfo(kind="arkit", source=f"{path.name}, ARKit")
     frames_ns = None
     if video is not None:
@@ -121,12 +121,6 @@ def _tracking(path: Path, number: int, said: dict[str, Any]) -> int:
             f"{path}, line {number}: expected a trackingState of {', '.join(TRACKING)}, got {state!r:.40}"
         )
     return TRACKING[state]
-
-
-def _quaternions(R: np.ndarray) -> np.ndarray:
-    from scipy.spatial.transform import Rotation
-
-    return Rotation.from_matrix(R).as_quat()[:, [3, 0, 1, 2]]
 
 
 def _camera(said: dict[str, Any], size: tuple[int, int] | None) -> dict[str, Any] | None:

@@ -64,7 +64,7 @@ class CalibrateBoard:
     """What that length should be [mm]."""
 
     def main(self) -> int:
-        need("scipy", "cv2", extras=("calibration",))
+        need("scipy", "cv2", "reportlab", extras=("calibration",))
         from dataclasses import replace
 
         from calibration.board import Board
