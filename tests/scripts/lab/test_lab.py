@@ -257,7 +257,7 @@ def test_a_family_without_figures_for_a_task_leaves_the_others_their_axis(tmp_pa
 
 
 def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
-    command = ["bench", "methods", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "vlash"]
+    command = ["methods", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "vlash"]
     command += ["--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]
     assert main(command) == 0
     out = capsys.readouterr().out

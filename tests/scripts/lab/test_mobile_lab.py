@@ -176,17 +176,17 @@ def test_a_curve_has_points_only_where_all_its_tasks_were_run():
 def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path, capsys):
     common = ("--tasks", "fetch", "--networks", "flow", "--labels", "world", "--splices", "time-aligned")
     command = [
-        "bench", "household", *common, "--delays", "300", "--episodes", "1", "--workers", "1",
+        "household", *common, "--delays", "300", "--episodes", "1", "--workers", "1",
         "--checkpoints", str(tmp_path / "checkpoints"), "--output", str(tmp_path / "out"),
     ]  # fmt: skip
-    assert main([*command, "--plan"]) == 0
+    assert bench([*command, "--plan"]) == 0
     assert "1 policy is missing" in capsys.readouterr().out
     folder = tmp_path / "checkpoints" / "fetch" / "flow-world-0"
     train = ["train", "--task", "fetch", "--recipe", "prefix", "--labels", "world", "--episodes", "3"]
     train += ["--execution-horizon", "3"]
     assert main([*train, "--steps", "2", "--width", "32", "--output", str(folder)]) == 0
     assert load_policy(folder).info.capabilities.execution_horizon == 3
-    assert main(command) == 0
+    assert bench(command) == 0
     assert (tmp_path / "out" / "mobile.png").stat().st_size > 10_000
     (figures,) = json.loads((tmp_path / "out" / "mobile.json").read_text())["rows"]
     assert figures["method"] == "flow world time-aligned"
@@ -195,7 +195,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     older = {**figures, "trace": "600ms"}
     kept.write_text(json.dumps({"version": RESULTS_VERSION, "rows": [older]}))
     capsys.readouterr()
-    assert main([*command, "--keep", str(kept)]) == 0
+    assert bench([*command, "--keep", str(kept)]) == 0
     said = capsys.readouterr().out
     assert "1 cells, 1 of them done before; 0 episodes" in said
     assert "300ms" in said
