@@ -31,12 +31,14 @@ MOST_OUTLIERS = 0.25
 """and not more than this share of the views is."""
 MISFIT_PX = 20.0
 """Corners that are so far off are of other poses: how far anything errs means nothing then."""
-FOCAL_SIGMA, CENTRE_SIGMA_PX = 0.002, 1.0
-"""How well a camera's focal length is known, as a share, and its principal point [pixels]; what the views say
-beyond that is estimated with the rest."""
+FOCAL_SIGMA, CENTRE_SIGMA_PX, RADIAL_SIGMA = 0.002, 1.0, 0.01
+"""How well a camera's focal length is known, as a share, its principal point [pixels] and its radial
+distortion (the k1 of Brown and Conrady); what the views show beyond that is estimated with the rest."""
 _FEW, _UNKNOWN = 5, 1e6
-_SAME_LENS = np.zeros(3)
+_SAME_LENS = np.zeros(4)
 _SAME_LENS.flags.writeable = False
+_N = 12 + len(_SAME_LENS)
+"""Numbers that are estimated: X, Z and the lens; the board's size is one more."""
 _FAR = 1e3
 _ROUNDS, _STEP, _LEAST_SHARE = 25, 0.1, 1e-9
 _LEAST_PX, _LEAST_M, _LEAST_RAD = 0.02, 1e-5, 1e-5
@@ -126,6 +128,10 @@ class ChainFit:
     """and how it is turned [rad]: as the views say."""
     focal_share: float = 0.0
     """By how much longer a focal length would suit the views better."""
+    centre_px: float = 0.0
+    """How far the principal point would move to suit the views best [pixels]."""
+    radial: float = 0.0
+    """By how much more radial distortion, k1, would suit the views better."""
     scale_share: float = 0.0
     """By how much larger a board would suit the motions of the arm better,"""
     scale_sigma: float = np.inf
@@ -149,8 +155,9 @@ class Chain:
         """
         free = np.eye(12) if held is None else _complement(held)
         self._free = free
-        self._free_lens = np.zeros((15, free.shape[1] + 3))
-        self._free_lens[:12, :-3], self._free_lens[12:, -3:] = free, np.eye(3)
+        columns = free.shape[1]
+        self._free_lens = np.zeros((_N, columns + _N - 12))
+        self._free_lens[:12, :columns], self._free_lens[12:, columns:] = free, np.eye(_N - 12)
         self.views, self.camera, self.is_on_arm = list(views), camera, is_on_arm
         self.Y = [view.X_AE if is_on_arm else view.X_AE.inverse() for view in views]
         self._R_AE = np.array([view.X_AE.rotation for view in views])
@@ -170,7 +177,7 @@ class Chain:
         return out
 
     def view_px(
-        self, X: pin.SE3, Z: pin.SE3, lens: Float[np.ndarray, "3"] = _SAME_LENS
+        self, X: pin.SE3, Z: pin.SE3, lens: Float[np.ndarray, "4"] = _SAME_LENS
     ) -> Float[np.ndarray, " V"]:
         """How far off each view's corners are, rms [pixels]."""
         none = np.zeros((len(self.views), 6))
@@ -211,6 +218,8 @@ class Chain:
             hand_m=found.s_m,
             hand_rad=found.s_rad,
             focal_share=float(found.lens[0]),
+            centre_px=float(np.linalg.norm(found.lens[1:3])),
+            radial=float(found.lens[3]),
             scale_share=found.scale,
             scale_sigma=found.scale_sigma,
         )
@@ -236,8 +245,8 @@ class Chain:
         """Of the corners of some views, (M, 2) [pixels].
 
         e (V, 6): how far each hand was from where the arm says: a shift [m] and a turn [rad], in the hand.
-        lens (3,): by how much longer the focal length is, as a share, and where its middle is moved to
-        [pixels].
+        lens (4,): by how much longer the focal length is, as a share, where its middle moves to [pixels], and
+        its additional radial distortion.
         scale: by how much larger the board is, as a share.
         """
         p_B, uv, view = self._stacked(used)
@@ -250,7 +259,8 @@ class Chain:
             p = np.einsum("nij,nj->ni", R[view], p) + p_AE[view]
         middle = np.array([self.camera.cx, self.camera.cy])
         seen = self.camera.project((p - X.translation) @ X.rotation)
-        off = middle + (1.0 + lens[0]) * (seen - middle) + lens[1:] - uv
+        square = np.square((seen - middle) / self.camera.fx).sum(axis=1, keepdims=True)
+        off = middle + (1.0 + lens[0] + lens[3] * square) * (seen - middle) + lens[1:3] - uv
         return np.nan_to_num(off, nan=_FAR, posinf=_FAR, neginf=-_FAR)
 
     def _stacked(self, used: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -284,8 +294,9 @@ class Chain:
         """Corners err by some pixels, the arm by some millimetres and degrees: both unknown, and estimated
         with X and Z (expectation maximisation; a view's own error is eliminated by its Schur complement)."""
         e = np.zeros((len(self.views), 6))
-        lens: np.ndarray = np.zeros(3)
-        prior_lens = np.diag(1.0 / np.array([FOCAL_SIGMA, CENTRE_SIGMA_PX, CENTRE_SIGMA_PX]) ** 2)
+        lens: np.ndarray = np.zeros(len(_SAME_LENS))
+        sigmas = np.array([FOCAL_SIGMA, CENTRE_SIGMA_PX, CENTRE_SIGMA_PX, RADIAL_SIGMA])
+        prior_lens = np.diag(1.0 / sigmas**2)
         s_px, s_m, s_rad = 0.3, 5e-4, 1e-3
         for _ in range(_ROUNDS):
             J, J_e, r = self._jacobian(X, Z, e, used, lens)
@@ -293,8 +304,8 @@ class Chain:
             rows = np.repeat(view, 2)
             w = np.minimum(1.0, 3.0 * s_px / np.maximum(np.abs(r), 1e-12)) / s_px**2
             prior = np.diag(1.0 / np.repeat([s_m, s_rad], 3) ** 2)
-            H_all, g_all = np.zeros((16, 16)), np.zeros(16)
-            H_all[12:15, 12:15], g_all[12:15] = prior_lens, prior_lens @ lens
+            H_all, g_all = np.zeros((_N + 1, _N + 1)), np.zeros(_N + 1)
+            H_all[12:_N, 12:_N], g_all[12:_N] = prior_lens, prior_lens @ lens
             parts = []
             for i in used:
                 J_i, E_i, r_i, w_i = J[rows == i], J_e[rows == i], r[rows == i], w[rows == i]
@@ -303,8 +314,8 @@ class Chain:
                 H_i = J_i.T @ (w_i[:, None] * J_i) - C.T @ A @ C
                 g_i = J_i.T @ (w_i * r_i) - C.T @ A @ b
                 H_all, g_all = H_all + H_i, g_all + g_i
-                parts.append((H_i[:15, :15], g_i[:15], A, C[:, :15], b))
-            H, g = H_all[:15, :15], g_all[:15]
+                parts.append((H_i[:_N, :_N], g_i[:_N], A, C[:, :_N], b))
+            H, g = H_all[:_N, :_N], g_all[:_N]
             covariance = self._covariance(H)
             x = -covariance @ g
             x *= min(1.0, _STEP / float(np.abs(x[:12]).max()))
@@ -324,8 +335,8 @@ class Chain:
                 break
         held_out_px = self._held_out_px(X, Z, lens, used, H, parts)
         # The board's size is judged, not fitted: who prints a board has measured it.
-        F = np.zeros((16, self._free_lens.shape[1] + 1))
-        F[:15, :-1], F[15, -1] = self._free_lens, 1.0
+        F = np.zeros((_N + 1, self._free_lens.shape[1] + 1))
+        F[:_N, :-1], F[_N, -1] = self._free_lens, 1.0
         of_scale = _inverse(F.T @ H_all @ F)[-1]
         return _Likeliest(
             X,
@@ -366,16 +377,16 @@ class Chain:
     def _jacobian(
         self, X: pin.SE3, Z: pin.SE3, e: np.ndarray, used: Sequence[int], lens: np.ndarray = _SAME_LENS
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the corners by X, Z, the lens and the board's size (M, 16), by each view's own error (M, 6), and
+        """Of the corners by X, Z, the lens and the board's size (M, 17), by each view's own error (M, 6), and
         the corners' errors (M,)."""
         d, columns = 1e-7, []
         here = self._off(X, Z, e, used, lens).ravel()
-        for x in d * np.eye(22):
+        for x in d * np.eye(_N + 7):
             Xx, Zx = moved(X, x[:6]), moved(Z, x[6:12])
-            off = self._off(Xx, Zx, e + x[16:], used, lens + x[12:15], float(x[15]))
+            off = self._off(Xx, Zx, e + x[_N + 1 :], used, lens + x[12:_N], float(x[_N]))
             columns.append((off.ravel() - here) / d)
         J = np.array(columns).T
-        return J[:, :16], J[:, 16:], here
+        return J[:, : _N + 1], J[:, _N + 1 :], here
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 
-from calibration.chain import FOCAL_SIGMA, ArmView, Chain, ChainFit, Excitation
+from calibration.chain import CENTRE_SIGMA_PX, FOCAL_SIGMA, RADIAL_SIGMA, ArmView, Chain, ChainFit, Excitation
 from calibration.readings import READINGS, explains
 from calibration.verdict import Reason, Verdict
 from robot_runtime.errors import InvalidValueError
@@ -26,6 +26,10 @@ WORST_PX, WORST_HAND_M, WORST_HAND_DEG = 2.0, 0.01, 1.0
 """Above one of these it is not usable: the covariance does not cover what is wrong then."""
 MOST_FOCAL_SHARE, WORST_FOCAL_SHARE = 2 * FOCAL_SIGMA, 5 * FOCAL_SIGMA
 """By which the focal length may seem to be off: a warning, and refused."""
+MOST_CENTRE_PX, WORST_CENTRE_PX = 3 * CENTRE_SIGMA_PX, 5 * CENTRE_SIGMA_PX
+"""The same of the principal point [pixels],"""
+MOST_RADIAL, WORST_RADIAL = 3 * RADIAL_SIGMA, 8 * RADIAL_SIGMA
+"""and of the radial distortion."""
 MOST_SIGMA_M, MOST_SIGMA_DEG = 0.005, 0.5
 """Standard deviations of the camera's place beyond which it is of no use."""
 UNKNOWN_M = 1.0
@@ -96,13 +100,35 @@ def _imprecise(fit: ChainFit) -> list[Reason]:
 
 
 def intrinsics_off(fit: ChainFit) -> list[Reason]:
-    """Whether the views suit another focal length than the intrinsics have, or another size of the board.
+    """Whether the views suit another lens than the intrinsics have, or another size of the board.
 
     A wrong focal length shows in part as a board of another size: with both, less of each is fatal.
     """
+    out = []
+    if fit.centre_px > MOST_CENTRE_PX:
+        out.append(
+            Reason(
+                name="principal-point-off",
+                what=f"a principal point {fit.centre_px:.1f} px from the intrinsics' fits the views best, "
+                f"{fit.centre_px / CENTRE_SIGMA_PX:.0f} times the usual error.",
+                do="Calibrate the intrinsics again, with the camera, crop and size that are used.",
+                is_fatal=fit.centre_px > WORST_CENTRE_PX,
+            )
+        )
+    if abs(fit.radial) > MOST_RADIAL:
+        out.append(
+            Reason(
+                name="distortion-off",
+                what=f"a radial distortion k1 that is {abs(fit.radial):.3f} "
+                f"{'larger' if fit.radial > 0 else 'smaller'} fits the views best.",
+                do="Calibrate the intrinsics again, with the lens, size and focus that are used.",
+                is_fatal=abs(fit.radial) > WORST_RADIAL,
+            )
+        )
     if abs(fit.focal_share) <= MOST_FOCAL_SHARE:
-        return []
+        return out
     return [
+        *out,
         Reason(
             name="intrinsics-off",
             what=f"a focal length that is {100 * abs(fit.focal_share):.2f} % "
@@ -111,7 +137,7 @@ def intrinsics_off(fit: ChainFit) -> list[Reason]:
             do="Calibrate the intrinsics again, at the size and focus that are used; or is the board's "
             "square another size?",
             is_fatal=abs(fit.focal_share) > WORST_FOCAL_SHARE or abs(fit.scale_share) > MOST_SCALE_SHARE,
-        )
+        ),
     ]
 
 

@@ -119,6 +119,26 @@ def test_intrinsics_of_another_camera_are_refused(share):
         assert "intrinsics-off" in verdict.names
 
 
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"cx": CAMERA.cx + 20.0}, "principal-point-off"),
+        ({"cy": CAMERA.cy - 12.0}, "principal-point-off"),
+        ({"k1": CAMERA.k1 + 0.12}, "distortion-off"),
+        ({"k1": CAMERA.k1 - 0.12}, "distortion-off"),
+    ],
+)
+def test_another_principal_point_or_distortion_is_refused_and_spoils_no_pose(changes, name):
+    camera = replace(CAMERA, **changes)
+    seen = seen_by(camera, views(3, 20, corner_px=0.2, hand_m=3e-4, hand_rad=5e-4))
+    for solve in (solve_hand_eye, solve_robot_world):
+        found = solve(seen if solve is solve_hand_eye else beside(seen), camera)
+        assert not found.verdict.ok
+        assert name in found.verdict.names
+        if solve is solve_hand_eye:
+            assert np.linalg.norm(gap(found.X_EC, X_EC)[:3]) < 4 * found.residuals["sigma_mm"] * 1e-3
+
+
 def test_a_focal_length_that_shows_half_as_a_board_of_another_size_is_refused():
     camera = replace(CAMERA, fx=0.97 * CAMERA.fx, fy=0.97 * CAMERA.fy)
     found = solve_hand_eye(seen_by(camera, views(14, 12, corner_px=0.2, hand_m=3e-4, hand_rad=5e-4)), camera)

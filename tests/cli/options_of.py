@@ -62,12 +62,17 @@ NEEDED = {
 """Options without a default, and what to give."""
 
 
-def options() -> Iterator[Option]:
-    """All of them, of the dataclasses that tyro reads."""
-    for words, entry in commands().items():
-        if not entry.attr:
-            continue
-        kind = entry.load()
+def kinds(group: Any) -> Iterator[tuple[tuple[str, ...], type]]:
+    """Words and dataclass of every command: installed ones, or those of a union of subcommands."""
+    if group is None:
+        yield from ((words, entry.load()) for words, entry in commands().items() if entry.attr)
+    else:
+        yield from (((each.__metadata__[0].name,), get_args(each)[0]) for each in get_args(group))
+
+
+def options(group: Any = None) -> Iterator[Option]:
+    """All of them, of the dataclasses that tyro reads. group: as of `kinds`."""
+    for words, kind in kinds(group):
         hints = get_type_hints(kind, include_extras=True)
         needed = [
             option_name(field.name, hints[field.name])

@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 from rich.table import Table
 
@@ -10,10 +11,18 @@ from robot_runtime.cli.progress import counted
 from robot_runtime.commands.log import counting
 from tests.source_tree import ROOT
 
+COMMANDS = (
+    "robot_runtime/cli", "robot_runtime/commands", "policies/commands", "sim/commands",
+    "calibration/commands", "scripts",
+)  # fmt: skip
 OWN_MARKS = {"robot_runtime/cli/console.py", "robot_runtime/commands/doctor/finding.py"}
 """Has colours, and escapes what it is told."""
 OWN_BARS = {"sim/commands/demo.py", "sim/commands/demo_takeover.py"}
 """Of demos whose runs take less than a minute."""
+
+
+def command_files() -> list[Path]:
+    return [file for folder in COMMANDS for file in (ROOT / folder).rglob("*.py")]
 
 
 def test_a_unit_in_brackets_is_printed(capsys):
@@ -58,7 +67,7 @@ def test_work_that_leaves_nothing_when_it_is_done_leaves_no_line_in_a_file(capsy
 
 
 def test_every_bar_of_a_command_says_a_line_a_minute_without_a_terminal():
-    files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
+    files = command_files()
     made = {str(path.relative_to(ROOT)) for path in files if re.search(r"\bProgress\(", path.read_text())}
     assert made == OWN_BARS
 
@@ -74,7 +83,7 @@ def test_a_pipe_whose_reader_has_gone_does_not_end_the_command():
 
 
 def test_nothing_that_a_person_reads_is_printed_by_a_console_with_marks():
-    files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
+    files = command_files()
     made = {
         str(path.relative_to(ROOT)) for path in files if re.search(r"\b(Piped)?Console\(", path.read_text())
     }

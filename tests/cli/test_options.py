@@ -97,7 +97,7 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path, capsys):
 
 
 def test_help_shows_no_trace_of_how_it_was_made(capsys):
-    for command in {option.command for option in OPTIONS} | {()}:
+    for command in {option.command for option in OPTIONS}:
         with pytest.raises(SystemExit):
             main([*command, "--help"])
         shown = capsys.readouterr().out
