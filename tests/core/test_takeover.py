@@ -263,7 +263,7 @@ def test_what_cannot_be_led_is_refused_and_her_parts_come_to_rest():
         PoseCommand(p_BE=np.zeros(3), quat_BE=np.array([1.0, 0, 0, 0])),
     ]
     for wish in bad:
-        with pytest.raises(InvalidValueError, match="led as it is told, by JointCommand of 7"):
+        with pytest.raises(InvalidValueError, match="expected JointCommand of 7 numbers for"):
             executor.lead({"left_arm": wish}, 500 * MS)
     executor.lead({"right_arm": JointCommand(q=np.zeros(7))}, 500 * MS)  # not hers: does not count
     tick = robot.step(500 * MS)
