@@ -161,12 +161,10 @@ class Handovers:
         """Set the phase that the operator declares. InvalidValueError: it follows by rule, or the operator
         has not taken over the part."""
         if phase not in (HandoverPhase.RECOVER, HandoverPhase.CORRECT):
-            raise InvalidValueError(
-                f"a person says RECOVER or CORRECT; {phase.name} follows from what she does"
-            )
-        not_hers = [part for part in parts if part not in self.taken]
-        if not_hers or not parts:
-            raise InvalidValueError(f"nobody has taken over {', '.join(not_hers) or 'anything'}")
+            raise InvalidValueError(f"expected RECOVER or CORRECT, got {phase.name}, which follows by rule")
+        not_taken = [part for part in parts if part not in self.taken]
+        if not_taken or not parts:
+            raise InvalidValueError(f"nobody has taken over {', '.join(not_taken) or 'anything'}")
         for part in parts:
             self._taken[part].phase = phase
 

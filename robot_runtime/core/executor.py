@@ -552,9 +552,9 @@ class Executor:
         self._journal(entry.TookOver(named, now_ns, by))
         if self._mode is Mode.STOP or self._trouble is not None:
             why = self._cause if self._trouble is None else self._trouble
-            raise InvalidValueError(f"nobody can take over now: {why.value}")
+            raise InvalidValueError(f"no part can be taken over now: {why.value}")
         if not self.is_armed:
-            raise NotArmedError(f"nobody can take over: {Cause.NOT_ARMED.value}")
+            raise NotArmedError(f"no part can be taken over: {Cause.NOT_ARMED.value}")
         self._handovers.take(named, by)
         self._corrector.forget()
         return named

@@ -197,4 +197,4 @@ def check_order(order: object, by: object) -> None:
         kinds = ", ".join(f"{kind.__name__}(...)" for kind in get_args(Order))
         raise InvalidValueError(f"an order is one of {kinds}; got {type(order).__name__} {order!r:.100}")
     if not isinstance(by, str) or not by:
-        raise InvalidValueError(f"an order says by whom it is, in words, got {by!r:.100}")
+        raise InvalidValueError(f"expected the sender of an order, in words, got {by!r:.100}")

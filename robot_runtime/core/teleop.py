@@ -54,10 +54,10 @@ class PoseLead:
 
     def __post_init__(self) -> None:
         if not isinstance(self.X_LH, pin.SE3) or not np.isfinite(self.X_LH.homogeneous).all():
-            raise InvalidValueError(f"X_LH of a PoseLead: expected a finite pin.SE3, got {self.X_LH!r:.100}")
+            raise InvalidValueError(f"X_LH of a PoseLead is a finite pin.SE3, got {self.X_LH!r:.100}")
         R_LH = self.X_LH.rotation
         if np.abs(R_LH @ R_LH.T - np.eye(3)).max() > _NO_ROTATION or np.linalg.det(R_LH) < 0.0:
-            raise InvalidValueError(f"X_LH of a PoseLead: expected a rotation, got {R_LH.tolist()!r:.150}")
+            raise InvalidValueError(f"X_LH of a PoseLead has a rotation, got {R_LH.tolist()!r:.150}")
         object.__setattr__(self, "X_LH", self.X_LH.copy())
 
 
@@ -89,7 +89,7 @@ class GripperLead:
         given = [each for each in (self.opening, self.speed) if each is not None]
         if len(given) != 1 or not np.isfinite(given[0]):
             raise InvalidValueError(
-                f"a GripperLead takes an opening or a speed, got opening={self.opening}, speed={self.speed}"
+                f"a GripperLead has an opening or a speed, got opening={self.opening}, speed={self.speed}"
             )
 
 
@@ -192,5 +192,5 @@ def _own_numbers(of: object, name: str, size: int | None) -> None:
     numbers = readonly(getattr(of, name))
     if numbers.ndim != 1 or (size is not None and numbers.size != size) or not np.isfinite(numbers).all():
         want = "finite numbers (N,)" if size is None else f"{size} finite numbers"
-        raise InvalidValueError(f"{name} of a {type(of).__name__}: expected {want}, got {numbers!r:.100}")
+        raise InvalidValueError(f"{name} of a {type(of).__name__} is {want}, got {numbers!r:.100}")
     object.__setattr__(of, name, numbers)
