@@ -252,8 +252,8 @@ class _CommandedBase:
         if self.commanded_from is None or before is None or not np.array_equal(before, x_WB):
             self.moved_ns, self.commanded_from = now_ns, target
             return self._is_stuck(limits, target, x_WB, now_ns)
-        planned = float(np.linalg.norm(target - self.commanded_from))
-        return now_ns - self.moved_ns > limits.frozen_ns and planned > limits.frozen_lead
+        distance = float(np.linalg.norm(target - self.commanded_from))
+        return now_ns - self.moved_ns > limits.frozen_ns and distance > limits.frozen_lead
 
     def _is_stuck(
         self,
@@ -270,8 +270,8 @@ class _CommandedBase:
             return False
         spans = np.ptp([positions for _, positions in seen], axis=0)
         seen.popleft()
-        planned, moved = float(np.hypot(spans[0], spans[1])), float(np.hypot(spans[2], spans[3]))
-        return planned > limits.stuck_lead and moved < limits.stuck_share * planned
+        distance, moved = float(np.hypot(spans[0], spans[1])), float(np.hypot(spans[2], spans[3]))
+        return distance > limits.stuck_lead and moved < limits.stuck_share * distance
 
 
 _LOOKS = 20
