@@ -84,7 +84,7 @@ def test_engaging_takes_over_and_letting_go_hands_back():
     assert bench.leading.led == ("arm",)
     bench.tick(5, **leads(on=False))
     assert bench.robot.said[1:] == [("hand back", ("arm",))]
-    assert bench.lines == ["sticks leads arm", "sticks lets go of arm: the policy has it again"]
+    assert bench.lines == ["sticks drives arm", "sticks releases arm: the policy has it again"]
 
 
 def test_a_part_may_stand_instead_when_it_is_let_go():
@@ -92,7 +92,7 @@ def test_a_part_may_stand_instead_when_it_is_let_go():
     bench.tick(5, **leads())
     bench.tick(5, **leads(on=False))
     assert bench.robot.said == [("take over", ("arm",))]
-    assert bench.lines[-1].endswith("it stands")
+    assert bench.lines[-1].endswith("it holds")
 
 
 @pytest.mark.parametrize("what", ["stale", "lost", "hangs"])
