@@ -486,9 +486,9 @@ class _Hand:
 def no_kinematics(part: str) -> str:
     """Describe why an end effector cannot be driven, and the remedy."""
     return (
-        f"the end effector of {part} cannot be led: the robot has no kinematics of it. A leader arm can drive "
-        f"its joints; for its end effector give Robot(hand_pose=...) or Robot(whole_body=...), in robot.toml "
-        f"[parts.{part}.kinematics]"
+        f"the end effector of {part} cannot be led: the robot has no kinematics of it. A leader arm can "
+        "drive its joints; for its end effector give Robot(hand_pose=...) or Robot(whole_body=...), in "
+        f"robot.toml [parts.{part}.kinematics]"
     )
 
 

@@ -212,11 +212,11 @@ def test_a_newcomer_on_the_descriptor_of_one_who_left_is_not_taken_for_the_one_w
     keeper = server.transport.doorman
     keeper.stop()  # its thread is not let run, as on a busy machine
     first = server.greeted(b"known")
-    (descriptor,) = keeper._guests
+    (descriptor,) = keeper._entries
     first.close()
     server.until(lambda: not Path(f"/proc/self/fd/{descriptor}").exists())
     with closing(server.greeted(b"known")):
-        assert list(keeper._guests) == [descriptor]
+        assert list(keeper._entries) == [descriptor]
         keeper._take_events()
         (left, _), (came, _) = server.taken
         assert left != came
@@ -248,9 +248,9 @@ def test_a_key_that_nobody_has_is_told_from_where_it_came(tmp_path: Path, caplog
         foreign.curve_publickey, foreign.curve_secretkey = zmq.curve_keypair()
         foreign.curve_serverkey = keys.public
         foreign.connect(server.transport.address)
-        server.until(lambda: server.counts["key that nobody here has"] >= 1)
+        server.until(lambda: server.counts["unknown key"] >= 1)
         foreign.close()
-    assert "key that nobody here has (from '127.0.0.1')" in caplog.text
+    assert "unknown key (from '127.0.0.1')" in caplog.text
 
 
 def test_a_file_that_somebody_listens_on_is_in_use_and_one_that_a_killed_server_has_left_is_not(

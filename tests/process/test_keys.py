@@ -51,10 +51,10 @@ def test_a_robot_whose_key_the_server_has_is_answered(address: str, folder: Path
 def test_a_robot_without_keys_or_with_keys_that_the_server_lacks_is_told_so(
     address: str, folder: Path, tmp_path: Path
 ):
-    with pytest.raises(ServerUnavailableError, match="asks for keys, and this robot was given none"):
+    with pytest.raises(ServerUnavailableError, match="requires keys, and this robot has none"):
         greet(address, None)
     make_keys(tmp_path / "keys", ["left"])
-    with pytest.raises(ServerUnavailableError, match="does not take this robot's keys"):
+    with pytest.raises(ServerUnavailableError, match="rejects this robot's keys"):
         greet(address, RobotKeys.load(tmp_path / "keys" / "left"))
     greet(address, RobotKeys.load(folder / "left"))  # the others notice nothing
 
@@ -62,7 +62,7 @@ def test_a_robot_without_keys_or_with_keys_that_the_server_lacks_is_told_so(
 def test_a_robot_that_takes_another_server_for_its_own_is_not_answered(address: str, folder: Path):
     left, right = RobotKeys.load(folder / "left"), RobotKeys.load(folder / "right")
     impostor = RobotKeys(name="left", public=left.public, secret=left.secret, server=right.public)
-    with pytest.raises(ServerUnavailableError, match="has other keys than they say"):
+    with pytest.raises(ServerUnavailableError, match="own keys are not those that this robot expects"):
         greet(address, impostor)
 
 
