@@ -1,10 +1,10 @@
-"""Keys for CURVE (CurveZMQ, ZeroMQ RFC 26): who may use a server, as folders to copy to one machine each.
+"""Keys for CURVE (CurveZMQ, ZeroMQ RFC 26): access to a server, as folders to copy to one machine each.
 
     keys/server/   server.key_secret   allowed/left.key   allowed/right.key      for the inference server
     keys/left/     robot.key_secret    server.key                                for the robot "left"
     keys/right/    robot.key_secret    server.key                                for the robot "right"
 
-Everything between them is then encrypted, and a server answers only robots whose key lies in `allowed`, each
+Everything between them is then encrypted, and a server answers only robots whose key is in `allowed`, each
 under the name of its file alone. A key that is taken out of there shuts that robot out when the server starts
 the next time.
 """

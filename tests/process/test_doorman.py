@@ -17,7 +17,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.keys import ServerKeys, make_keys
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.transport import doorman
+from robot_runtime.transport import connection_limiter
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.server import ServerTransport
@@ -145,7 +145,7 @@ def test_who_sends_too_many_messages_is_cut_and_only_who_does(server: Listening)
 
 
 def test_connections_are_limited_and_robots_keep_theirs(server: Listening, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doorman, "MAX_CONNECTIONS", 10)
+    monkeypatch.setattr(connection_limiter, "MAX_CONNECTIONS", 10)
     with ExitStack() as stack:
         robots = [stack.enter_context(server.greeted(b"known")) for _ in range(5)]
         silent = [
@@ -158,7 +158,7 @@ def test_connections_are_limited_and_robots_keep_theirs(server: Listening, monke
 
 
 def test_who_stays_a_stranger_is_cut(server: Listening, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doorman, "STRANGER_NS", 200_000_000)
+    monkeypatch.setattr(connection_limiter, "STRANGER_NS", 200_000_000)
     with server.greeted(b"known") as robot, server.greeted(b"what") as stranger:
         server.until(lambda: is_over(stranger))
         assert not is_over(robot)
