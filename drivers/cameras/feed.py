@@ -114,7 +114,7 @@ class Feed:
                 if self._error is not None:
                     raise DriverError(f"{self.what}: {self._error}") from self._error
                 if time.monotonic() >= end_s:
-                    bad = f"; invalid images came:  {self._newest}" if self._newest else ""
+                    bad = f"; invalid images came: {self._newest}" if self._newest else ""
                     raise DriverError(f"{self.what} gave no image within {within_s:g} s{bad}")
             return self._newest
 

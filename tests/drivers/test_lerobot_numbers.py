@@ -78,10 +78,10 @@ def test_parts_are_found_by_the_usual_names():
     ("features", "known", "words"),
     [
         (SO101, known(unit=None), 'shoulder_pan, elbow_flex are: joint_unit="deg"'),
-        (SO101, known(unit="percent"), "per cent of a range that nobody says: declare it, joint_ranges"),
+        (SO101, known(unit="percent"), "per cent of an undeclared range: declare it, joint_ranges"),
         (SO101, known(stroke_m=None), "how far gripper opens"),
         (LEKIWI, known(angle_unit=None), "declare its base"),
-        (["torque"], known(), "declare its parts; it is told torque"),
+        (["torque"], known(), "declare its parts; it takes torque"),
     ],
 )
 def test_what_nobody_says_is_asked_for_and_never_guessed(features, known, words):
