@@ -1,10 +1,10 @@
 """A gamepad as a teleoperator: `GamepadTeleoperator`. Releasing a shoulder button releases the robot.
 
-right shoulder held   the end effector: left stick forward and sideways, right stick up and turn, cross rolls,
-    pitches
+right shoulder held   the end effector: left stick forward and sideways, right stick up and turn; cross rolls
+                      and pitches
 left shoulder held    the base: left stick forward and sideways, right stick turns
-both held             the left stick drives and turns the base, the right one moves the end effector in the
-plane
+both held             the left stick drives and turns the base, the right one moves the end effector in
+                      the plane
 triggers              left opens, right closes the gripper (while the right shoulder is held)
 """
 

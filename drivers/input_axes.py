@@ -4,8 +4,8 @@
     value    -1    ······     0      0      0    ······     +1          as read here
 
 An axis' calibration is one ioctl (`struct input_absinfo`: value, minimum, maximum, fuzz, flat, resolution).
-A device that is unplugged is not reopened. Tested with pipes that imitate the kernel and a fake
-ioctl; no device was available.
+A device that is unplugged is not reopened. Tested with pipes that imitate the kernel and a
+fake ioctl; no device was available.
 """
 
 import fcntl

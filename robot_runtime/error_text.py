@@ -33,7 +33,7 @@ EXTRA_OF = {
     "diffusers": "lerobot",
     "transformers": "lerobot",
 }
-"""Module that may be missing -> the extra that brings it, where no command says which one it needs."""
+"""Module that may be missing -> the extra that brings it, where no command declares which one it needs."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE)
 """Errors of a full disk or of too many open files, which name no file."""
 

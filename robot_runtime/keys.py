@@ -39,7 +39,7 @@ class ServerKeys:
         allowed = folder / ALLOWED
         names = {z85.decode(_certificate(path)[0]): path.stem for path in allowed.glob("*.key")}
         if not names:
-            raise InvalidValueError(f"{allowed} holds no robot's key: nobody could connect; {_HINT}")
+            raise InvalidValueError(f"{allowed} holds no robot's key: no robot could connect; {_HINT}")
         return cls(public=public, secret=secret, allowed=names)
 
 
@@ -99,7 +99,7 @@ def check_secret(path: Path) -> None:
     if mode & _FOR_OTHERS:
         raise InvalidValueError(
             f"{path} is a secret that others on this machine can use (mode {mode:03o}): "
-            f"`chmod 600 {path}`, and make a new one if somebody may have read it"
+            f"`chmod 600 {path}`, and make a new one if others may have read it"
         )
 
 

@@ -1,12 +1,12 @@
 """Setpoints for the arm's tracker between two commands: `SetpointLead`, within the limits at every step.
 
-    commands  q_0        q_1        q_2              at whatever rate they come
-               ●──────────●─────╌╌╌╌ ●─────╌╌╌╌     played at their own rate (`CommandStream`), followed on
-    setpoints ││││││││││││││││││││││││││││││││││     for a while; then to the last command, to hold
-    silence   no command for `silence_s`: it brakes, and holds where that ends
+    commands   q_0        q_1        q_2             at whatever rate they come
+               ●──────────●─────╌╌╌╌ ●─────╌╌╌╌    played at their own rate (`CommandStream`), followed on
+    setpoints  ││││││││││││││││││││││││││││││││││    for a while; then to the last command, to hold
+    silence    no command for `silence_s`: it brakes, and holds where that ends
 
-The runtime's command limiter keeps the limits (`Limiter`: Ruckig, and braking that is
-checked before every step), from the last sent setpoint, with the period of this loop.
+The runtime's command limiter keeps the limits (`Limiter`: Ruckig, and braking that is checked
+before every step), from the last sent setpoint, with the period of this loop.
 """
 
 from dataclasses import dataclass

@@ -46,7 +46,7 @@ class PartNumbers:
         self._speeds: dict[str, list[str]] = {}
         for part, columns in self._columns.items():
             _check(part, [column.measured for column in columns], here, "measures")
-            _check(part, [column.told for column in columns], here if goes is None else goes, "is told")
+            _check(part, [column.told for column in columns], here if goes is None else goes, "takes")
             table = tables[part]
             speeds = [_motor(column.measured) + ".vel" for column in columns]
             if isinstance(table, Joints) and table.unit != "percent" and set(speeds) <= set(here):
@@ -116,13 +116,13 @@ def _others(goes: list[str], taken: list[str], others: Mapping[str, float]) -> d
     """Return the values of features that belong to no part: speeds of joints 0, the rest as declared."""
     unknown = sorted(set(others) - set(goes))
     if unknown:
-        raise ValueError(f"others: it is told no {', '.join(unknown)}, but {', '.join(goes)}")
+        raise ValueError(f"others: it takes no {', '.join(unknown)}, but {', '.join(goes)}")
     speeds = {_motor(name) + ".vel" for name in taken}
     out = dict.fromkeys(sorted(speeds & set(goes) - set(taken)), 0.0) | dict(others)
     left = [name for name in goes if name not in taken and name not in out]
     if left:
         raise ValueError(
-            f"it is also told {', '.join(left)}: put them into parts, or say what they are told, "
+            f"it also takes {', '.join(left)}: put them into parts, or declare their values, "
             f"others={{{left[0]!r}: 0.0}}"
         )
     return out

@@ -291,7 +291,7 @@ class PolicyClient:
             except Exception:
                 # An unforeseen error ends the connection, not this thread.
                 logger.exception("the policy client greets its server anew")
-                reason = "something in this client failed; its log says what"
+                reason = "something in this client failed; see its log"
                 self._session.broken(reason, self._clock.now_ns())
                 self._hand_over()
                 time.sleep(_PAUSE_S)

@@ -92,7 +92,7 @@ class RunConfig:
     keep_ticks: int | None = KEPT_TICKS
     """How many of the newest ticks the record keeps; None keeps all of a short run."""
     use_fifo: bool = True
-    """Request SCHED_FIFO; where that is not allowed, the ordinary scheduler is used and the log says so."""
+    """Request SCHED_FIFO; where that is not allowed, the ordinary scheduler is used, which is logged."""
     clock: Clock = field(default_factory=MonotonicClock)
     say: Callable[[str], None] = _logger.info
     """Receives a line when the server is connected, before the latency is measured, and on the method."""

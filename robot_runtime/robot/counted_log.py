@@ -9,7 +9,7 @@ from robot_runtime.robot.telemetry import RunRecord
 
 MAX_KINDS = 100
 """A server's texts are kinds, too; this bounds them for a server that never repeats itself."""
-OTHER = "something of a kind that was not said yet"
+OTHER = "something of another kind"
 Say = Callable[[str, bool], None]
 """Writes a line: its text, and whether it is routine."""
 

@@ -2,7 +2,7 @@
 
 arm          pressed in HOLD       armed, if nothing is missing; else what is missing is logged
              pressed in STOP       after hold-to-run was released: reset; to be armed again
-hold to run  released, or lost      STOP in this tick; a lost one ends the run
+hold to run  released, or lost     STOP in this tick; a lost one ends the run
 hold alone   pressed and held      reset, and armed as soon as nothing is missing
 """
 

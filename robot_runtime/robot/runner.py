@@ -9,7 +9,7 @@ robot comes to rest and the loop ends. Nothing that network, server, cameras or 
 motion:
 
     server lost                       the plan runs to its end, HOLD, until it returns
-    server that cannot continue          the plan runs to its end, HOLD, then the run ends: `RunRecord.fault`
+    server that cannot continue       the plan runs to its end, HOLD, then the run ends: `RunRecord.fault`
     an error of `observe`, `on_tick`  the robot comes to rest, then the error is raised
     an error of a driver              is raised at once; all drivers are stopped
     hold-to-run released, `Stop`      STOP; the loop continues, the robot holds until it is reset

@@ -1,5 +1,4 @@
-"""Code that a robot file names: `Code` finds it, importing nothing; `check_driver` refuses anything but a
-driver.
+"""Code that a robot file names: `Code` finds it, importing nothing; `check_driver` refuses other objects.
 
     "franka-arm"               shipped
     "my_arm.py:MyArm"          a file in the folder of the robot file, or below it

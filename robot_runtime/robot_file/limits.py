@@ -1,6 +1,6 @@
 """Limits as a robot's file writes them: `limits_of`.
 
-[parts.arm.limits]                     joints: a number stands for all of them
+[parts.arm.limits]                     joints: a single number applies to all of them
 of = "fr3"                             a data sheet; values that are not given here come from it
 share = 0.2                            of its speeds and accelerations
 q_min = [...]

@@ -1,13 +1,13 @@
 """Parts of a robot that follow a lead: one `Follower` for each kind of command.
 
     arm in joints (also resolved from end-effector poses)    JointLead; PoseLead, TwistLead by its kinematics
-    arm in joint velocities                                 the same, sent as velocities
+    arm in joint velocities                                  the same, sent as velocities
     arm in end-effector poses that its driver resolves       PoseLead, TwistLead
     gripper by width                                         GripperLead
     base by twists, or poses                                 BaseLead
 
-A follower makes one command a tick, on a trajectory that continues the previous commands and keeps
-the limits (`setpoints`): motion that the limits hold back is not caught up.
+A follower makes one command a tick, on a trajectory that continues the previous commands and keeps the
+limits (`setpoints`): motion that the limits hold back is not caught up.
 """
 
 import math
@@ -205,7 +205,7 @@ class PoseFollower:
             raise _misfit(self._part, "an arm that is commanded by poses of its end effector", lead)
         if self._limits is None:
             raise InvalidValueError(
-                f"{self._part} cannot be led: its limits declare no hand_translation and hand_rotation"
+                f"{self._part} cannot be driven: its limits declare no hand_translation and hand_rotation"
             )
         between = lambda a, b: pose_error(pin.SE3(a), pin.SE3(b))  # noqa: E731
         self._trail = Trail(self._axes, [self._at(each, state).homogeneous for each in before], between)
@@ -238,7 +238,9 @@ class PoseFollower:
         sent = commanded.parts.get(self._part)
         X_BE = sent.X_BE if isinstance(sent, PoseCommand) else state.hand(self._part)
         if X_BE is None:
-            raise InvalidValueError(f"{self._part} cannot be led: the pose of its end effector is not known")
+            raise InvalidValueError(
+                f"{self._part} cannot be driven: the pose of its end effector is not known"
+            )
         return X_BE
 
 
@@ -362,7 +364,7 @@ class BasePoseFollower:
         sent = commanded.parts.get(self._part)
         x_WB = sent.x_WB if isinstance(sent, BasePoseCommand) else state.base(self._part).x_WB
         if x_WB is None:
-            raise InvalidValueError(f"{self._part} cannot be led: its pose is not measured")
+            raise InvalidValueError(f"{self._part} cannot be driven: its pose is not measured")
         return x_WB
 
 
@@ -486,7 +488,7 @@ class _Hand:
 def no_kinematics(part: str) -> str:
     """Describe why an end effector cannot be driven, and the remedy."""
     return (
-        f"the end effector of {part} cannot be led: the robot has no kinematics of it. A leader arm can "
+        f"the end effector of {part} cannot be driven: the robot has no kinematics of it. A leader arm can "
         "drive its joints; for its end effector give Robot(hand_pose=...) or Robot(whole_body=...), in "
         f"robot.toml [parts.{part}.kinematics]"
     )

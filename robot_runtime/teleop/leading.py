@@ -161,7 +161,7 @@ class Leading:
         try:
             if follower is None:
                 known = ", ".join(self._followers) or "none"
-                raise InvalidValueError(f"{part} cannot be led: the parts that can be are {known}")
+                raise InvalidValueError(f"{part} cannot be driven: the parts that can be are {known}")
             commanded = self._executor.commanded
             if self._driven.get(part) is not type(wish):
                 follower.engage(wish, commanded, state, tuple(self._before))

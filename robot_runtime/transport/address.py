@@ -29,7 +29,7 @@ def no_address(address: str, reason: str, *, example: str = DEFAULT_ADDRESS) -> 
 def open_to_all(address: str) -> InvalidValueError:
     """Make the error for an address that other machines can reach without keys."""
     return InvalidValueError(
-        f"{address} can be reached from other machines, and whoever reaches it could use the policy: "
+        f"{address} can be reached from other machines, and any client there could use the policy: "
         "give the server keys (`robot-runtime keys`), or declare it open (--open)"
     )
 

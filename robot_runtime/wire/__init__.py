@@ -1,6 +1,6 @@
 """The protocol between robot and inference server: messages, their bytes, two sessions without I/O.
 
-conversation   messages          the robot's side   client_session   greet, heartbeat, detect loss
+conversation    messages          the robot's side   client_session   greet, heartbeat, detect loss
                 payloads          (events: what      in_flight        its requests: sent or waiting
 packets and     codec             it reports)        reassembly       its answers: rows in order, each once
 frames          arrays                               heartbeats       its timeout

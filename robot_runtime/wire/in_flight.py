@@ -8,10 +8,10 @@
 The oldest waiting request has credit if it follows all that are in flight and they are fewer than
 MAX_IN_FLIGHT: one that names none (`ChunkRequest.in_flight`) runs alone, one that names all is sent at once.
 So the sent observation is always the newest, and nothing is uploaded that will not be used. Requests of an
-older epoch, from before a reset, are of no use: open ones are dropped at once. A request that ends
-without an answer does not affect those that follow it. Each request ends in exactly one event.
-A policy that looks back is not sent images that the previous request has sent; a server that has lost
-them reports that, and gets the request again, whole, as all later ones of this session.
+older epoch, from before a reset, are of no use: open ones are dropped at once. A request that ends without an
+answer does not affect those that follow it. Each request ends in exactly one event. A policy that looks back
+is not sent images that the previous request has sent; a server that has lost them reports that, and gets the
+request again, whole, as all later ones of this session.
 `_in_flight_if` is the only place that drops answers to requests that are over.
 """
 

@@ -185,8 +185,8 @@ def test_what_cannot_be_led_is_said_once_and_the_rest_goes_on():
     wishes = {"tail": FORWARD, "arm": JointLead(q=np.zeros(6)), "gripper": GripperLead(speed=1.0)}
     bench.tick(5, parts=wishes, engaged=dict.fromkeys(wishes, True))
     assert bench.leading.led == ("gripper",)
-    assert [line for line in bench.lines if "cannot be led" in line or "joints" in line] == [
-        "tail cannot be led: the parts that can be are arm, gripper",
+    assert [line for line in bench.lines if "cannot be driven" in line or "joints" in line] == [
+        "tail cannot be driven: the parts that can be are arm, gripper",
         "the leader has 6 joints, the arm 7",
     ]
 
