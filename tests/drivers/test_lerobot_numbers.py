@@ -121,7 +121,7 @@ def arm(*joints):
         (arm("a", "b"), ["a.pos"], ["a.pos", "b.pos"], {}, "part arm: it measures no b.pos, but a.pos"),
         (arm("a", "b"), ["a.pos", "b.pos"], ["a.pos"], {}, "part arm: it takes no b.pos, but a.pos"),
         (arm("a"), ["a.pos"], ["a.pos", "gain"], {}, "also takes gain: .*others={'gain': 0.0}"),
-        (arm("a"), ["a.pos"], ["a.pos"], {"gain": 1.0}, "told no gain, but a.pos"),
+        (arm("a"), ["a.pos"], ["a.pos"], {"gain": 1.0}, "takes no gain, but a.pos"),
         (arm("a", "a.pos"), ["a.pos"], ["a.pos"], {}, "belong to one part each"),
     ],
 )
