@@ -1,1 +1,1 @@
-"""Robot hardware: the protocols every device follows, and one vendor per file."""
+"""Drivers of robot hardware and of operator devices, one vendor per file."""

@@ -1,9 +1,9 @@
-"""Two processes that never wait for each other: `Newest` messages in shared memory, `Child` at its other end.
+"""Two processes that never wait for each other: `Newest` messages in shared memory, `Child` at the other end.
 
 control loop's process                        driver's own process (the only one that imports the vendor's)
 write ─► Newest of orders ═══════════════════► its loop ─► robot
 read  ◄─ Newest of reports ◄══════════════════ its loop ◄─ robot
-         pipe, open as long as we live ──────► its end: stop the robot and exit
+         pipe, open while this process lives ─► its end: stop the robot and exit
 """
 
 import atexit
@@ -23,21 +23,21 @@ from robot_runtime.errors import DriverError
 SLOT = 4096
 """Bytes for one message."""
 MESSAGES = 4 * SLOT
-"""Bytes of the memory that hold orders and reports; a driver may put more behind them."""
+"""Bytes of the memory for orders and reports; a driver may append more."""
 _ROOT = str(Path(__file__).parents[1])
-"""Of this `drivers`: a folder of a user's may have the same name."""
+"""Folder of this `drivers`; a user's folder may have the same name."""
 _HEADER = struct.Struct("<QII")
 START_S = 30.0
 """How long a process may take to import what it needs, on a busy machine [s]."""
 END_S = 5.0
-"""How long it may take to bring the robot to rest and end [s]."""
+"""How long it may take to bring the robot to rest and exit [s]."""
 
 
 class Newest[T]:
-    """The newest message of one writer. Two slots by turns, each with a checksum: what is read is whole."""
+    """The newest message of one writer. Two alternating slots with checksums, so that reads are complete."""
 
     def __init__(self, kind: type[T], descriptor: int, offset: int = 0) -> None:
-        """descriptor: of memory that both processes map; offset: of 2 slots in it [bytes]."""
+        """descriptor: of memory that both processes map; offset: of the 2 slots in it [bytes]."""
         self._memory = mmap.mmap(descriptor, MESSAGES)
         self._offset, self._number = offset, 0
         self._last: tuple[int, T] | None = None
@@ -66,12 +66,12 @@ class Newest[T]:
         return self._last
 
     def _newest_number(self) -> int:
-        """Of what is there, or is being written."""
+        """Return the newest number, of a complete message or one that is being written."""
         at = self._offset
         return max(_HEADER.unpack_from(self._memory, at + SLOT * i)[0] for i in (0, 1))
 
     def _slot(self, i: int) -> tuple[int, bytes] | None:
-        """What is in it, unless it is being written."""
+        """Return number and body of a slot, unless it is being written."""
         at = self._offset + SLOT * i
         copy = self._memory[at : at + SLOT]
         number, length, checksum = _HEADER.unpack_from(copy)
@@ -82,7 +82,7 @@ class Newest[T]:
 
 
 class Child[Order, Report]:
-    """A driver's own process. It stops the robot and ends when this one closes it, ends or dies."""
+    """A driver's own process. It stops the robot and exits when this process closes it, exits or dies."""
 
     def __init__(
         self,
@@ -96,17 +96,17 @@ class Child[Order, Report]:
     ) -> None:
         """
         module: whose `main(config, descriptor)` it runs.
-        what: it drives, for messages: "a Franka arm at 172.16.0.2".
+        what: the device, for messages: "a Franka arm at 172.16.0.2".
         start_s: how long it may take to its first report [s].
 
         DriverError: it cannot be set up.
         """
         self.what, self._start_s = what, start_s
         self.descriptor = descriptor = os.memfd_create(module)
-        """Of the memory that both processes share; the child may make it larger."""
+        """Descriptor of the shared memory; the child may enlarge it."""
         os.ftruncate(descriptor, MESSAGES)
         self.greeting = ""
-        """What it wrote to its standard output before its first report."""
+        """Its standard output before its first report."""
         self.orders, self._reports = Newest(order, descriptor), Newest(report, descriptor, 2 * SLOT)
         program = (
             f"import sys; sys.path[:] = [{_ROOT!r}]; import drivers; sys.path[:] = {sys.path!r}; "
@@ -118,7 +118,7 @@ class Child[Order, Report]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[descriptor],
-            start_new_session=True,  # Ctrl-C is this process's affair
+            start_new_session=True,  # Ctrl-C is handled by this process
         )
         atexit.register(self.close)
         try:
@@ -132,20 +132,20 @@ class Child[Order, Report]:
         return self._process.pid
 
     def report(self) -> Report:
-        """The newest; never waits."""
+        """Return the newest report; never waits."""
         newest = self._reports.get()
         assert newest is not None, "it was ready"
         return newest[1]
 
     @property
     def ended(self) -> str:
-        """That its process has, in words; empty: it runs."""
+        """How its process has ended, in words; empty: it runs."""
         status = self._process.poll()
         return "" if status is None else f"its process has ended ({status})"
 
     @property
     def trouble(self) -> str:
-        """Why reports have ended, as far as it is known."""
+        """Why there are no more reports, as far as known."""
         return self.ended or "the robot is silent"
 
     def close(self) -> None:
@@ -164,13 +164,13 @@ class Child[Order, Report]:
             self._process.wait(END_S)
 
     def _wait_until_ready(self) -> None:
-        """Until the first report; DriverError: it cannot be set up, with what it says."""
+        """Wait for the first report; DriverError: it cannot be set up, with its output."""
         deadline_s = time.monotonic() + self._start_s
         assert self._process.stdout is not None
         while self._reports.get() is None:
             if self._process.poll() is not None:
-                said = self._process.stdout.read().decode(errors="replace").strip()
-                raise DriverError(f"{self.what}: {said or self.trouble}")
+                output = self._process.stdout.read().decode(errors="replace").strip()
+                raise DriverError(f"{self.what}: {output or self.trouble}")
             if time.monotonic() > deadline_s:
                 raise DriverError(
                     f"{self.what}: it answers, but gave no state within {self._start_s:g} s; does another "
@@ -182,21 +182,21 @@ class Child[Order, Report]:
 
 
 class LifeLine:
-    """In the driver's process: whether the one that started it still wants it.
+    """Tells a driver's process whether its parent still runs.
 
-    Takes standard input for itself: whoever asks a question there is told that there is nobody (EOFError).
+    It takes over standard input: code that prompts there gets EOFError.
     """
 
     def __init__(self) -> None:
         self._parent, self._was_cut = os.getppid(), False
         self._pipe = os.dup(0)
-        nobody = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nobody, 0)
-        os.close(nobody)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
         os.set_blocking(self._pipe, False)
 
     def cut(self) -> None:
-        """End at the next look, as on SIGTERM."""
+        """End at the next check, as on SIGTERM."""
         self._was_cut = True
 
     def is_cut(self) -> bool:

@@ -16,7 +16,7 @@ FER_LIMITS = Limits(
     hand_translation=MotionLimits.of_norm(speed=1.7, acceleration=13.0, jerk=6500.0),
     hand_rotation=MotionLimits.of_norm(speed=2.5, acceleration=25.0, jerk=12500.0),
 )
-"""Joints in rad and s, the hand in m, rad and s; finger distance in m, as in `drivers.fr3`.
+"""Joints in rad and s, the end effector in m, rad and s; finger distance in m, as in `drivers.fr3`.
 
 Source: Franka Robotics, Robot and interface specifications, "Limits for Panda"; libfranka 0.9,
 rate_limiting.h. No speeds by position: the FER has none.

@@ -22,11 +22,11 @@ FR3_LIMITS = Limits(
     hand_translation=MotionLimits.of_norm(speed=3.0, acceleration=9.0, jerk=4500.0),
     hand_rotation=MotionLimits.of_norm(speed=2.5, acceleration=17.0, jerk=8500.0),
 )
-"""Joints in rad and s, the hand in m, rad and s; finger distance in m.
+"""Joints in rad and s, the end effector in m, rad and s; finger distance in m.
 
 Source: Franka Robotics, Robot and interface specifications, "Limits for Franka Research 3"; libfranka,
-rate_limiting.h. The gripper's limits bound its target width, not the fingers: a Franka hand carries out each
-target by itself, at the speed of its driver (`FrankaGripper`, 0.1 m/s, the data sheet's 50 mm/s a finger). A
-target that moved at 0.2 m/s itself made the fingers late twice: of 40 episodes at 200 ms `drawer` went from
-39 to 26, and at 0.1 m/s `pick_place` at 400 ms from 40 to 10.
+rate_limiting.h. The gripper's limits bound its target width, not the fingers: a Franka gripper carries out
+each target by itself, at the speed of its driver (`FrankaGripper`, 0.1 m/s, the data sheet's 50 mm/s a
+finger). A target that moved at 0.2 m/s itself made the fingers late twice: of 40 episodes at 200 ms `drawer`
+went from 39 to 26, and at 0.1 m/s `pick_place` at 400 ms from 40 to 10.
 """

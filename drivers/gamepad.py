@@ -1,8 +1,10 @@
-"""A gamepad as a teleoperator: `GamepadTeleoperator`. Letting go of a shoulder button lets the robot go.
+"""A gamepad as a teleoperator: `GamepadTeleoperator`. Releasing a shoulder button releases the robot.
 
-right shoulder held   the hand: left stick forward and sideways, right stick up and turn, cross rolls, pitches
+right shoulder held   the end effector: left stick forward and sideways, right stick up and turn; cross rolls
+                      and pitches
 left shoulder held    the base: left stick forward and sideways, right stick turns
-both held             the left stick drives and turns the base, the right one moves the hand in the plane
+both held             the left stick drives and turns the base, the right one moves the end effector in
+                      the plane
 triggers              left opens, right closes the gripper (while the right shoulder is held)
 """
 
@@ -56,11 +58,12 @@ class GamepadTeleoperator:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """
-        device: file or name; None: the first gamepad.
-        speed, turn: of the hand with a stick at its end [m/s], [rad/s]. base_speed, base_turn: of the base.
-        deadzone: share of a stick's way that counts as its middle.
-        frame: "base" or "hand": whose axes the sticks move the hand along. arm: the one to begin with.
-        DriverError: there is none, or it may not be read.
+        device: its file or name; None: the first gamepad.
+        speed, turn: of the end effector at full deflection of a stick [m/s], [rad/s]. base_speed, base_turn:
+            of the base.
+        deadzone: share of a stick's range that counts as its middle.
+        frame: "base" or "hand": the axes along which the end effector moves. arm: the first to drive.
+        DriverError: there is no such gamepad, or no right to read it.
         """
         check_speeds(self.name, speed=speed, turn=turn, base_speed=base_speed, base_turn=base_turn)
         self._speed, self._turn, self._base = speed, turn, np.array([base_speed, base_speed, base_turn])
@@ -69,11 +72,11 @@ class GamepadTeleoperator:
         self._axes = InputAxes(path, axes=_AXES, deadzone=deadzone, clock=clock)
 
     def open(self, parts: LeadableParts) -> None:
-        """InvalidValueError: the robot has nothing for it to lead."""
+        """Choose the parts. InvalidValueError: the robot has nothing for it to drive."""
         self._hand.choose(parts)
 
     def read(self) -> Lead:
-        """Where the sticks are now. DriverError: it is gone."""
+        """Read sticks and buttons. DriverError: the gamepad is gone."""
         self._axes.update()
         orders = list[Order]()
         for button in self._axes.presses():
@@ -96,11 +99,12 @@ class GamepadTeleoperator:
         )
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the device."""
         self._axes.close()
 
     def _numbers(self, are_both: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Of hand (x, y, z, about x, y, z) and base (vx, vy, wz), each -1 to 1; ahead, left, up count up."""
+        """Return end effector (x, y, z, about x, y, z) and base (vx, vy, wz), -1 to 1; ahead, left, up
+        positive."""
         ahead, left = -self._stick(ABS_Y), -self._stick(ABS_X)
         up, turn = -self._stick(ABS_RY), -self._stick(ABS_RX)
         roll, pitch = self._axes.axis(ABS_HAT0X), -self._axes.axis(ABS_HAT0Y)
@@ -109,6 +113,6 @@ class GamepadTeleoperator:
         return np.array([ahead, left, up, roll, pitch, turn]), np.array([ahead, left, turn])
 
     def _stick(self, code: int) -> float:
-        """Finer around the middle."""
+        """Read a stick, with finer control around the middle."""
         value = self._axes.axis(code)
         return value * abs(value)

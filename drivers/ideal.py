@@ -1,6 +1,6 @@
-"""A robot without physics: it is where it was told to be. For benchmarks and tests of what is around it.
+"""A robot without physics, which is always where it is commanded. For benchmarks and tests of other parts.
 
-What stops it. It stands wherever it was told to be; there is nothing to stop.
+What stops it. It holds its last command; there is nothing to stop.
 """
 
 import math
@@ -14,12 +14,12 @@ from robot_runtime.core.values.action import ArmCommand, GripperCommand, JointCo
 from robot_runtime.errors import DriverError, InvalidValueError
 
 Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
-"""Where an FR3 waits [rad]."""
+"""Home position of an FR3 [rad]."""
 
 
 @dataclass(kw_only=True, eq=False)
 class IdealArm:
-    """Joints that are where they were told to be; seven, if nothing is said."""
+    """Joints that are at their commanded positions; seven by default."""
 
     clock: Clock = field(default_factory=MonotonicClock)
     q: np.ndarray = field(default_factory=lambda: Q_HOME)
@@ -40,7 +40,7 @@ class IdealArm:
     def write(self, command: ArmCommand) -> ArmCommand:
         if isinstance(command, JointCommand):
             if not np.isfinite(command.q).all():
-                raise DriverError(f"an arm is told finite positions, got {command.q}")
+                raise DriverError(f"expected finite positions of an arm, got {command.q}")
             self.q = command.q
         return command
 
@@ -50,7 +50,7 @@ class IdealArm:
 
 @dataclass(kw_only=True)
 class IdealGripper:
-    """Fingers that are where they were told to be."""
+    """Fingers that are at their commanded width."""
 
     width: float = 0.04
     """[m]"""
@@ -64,7 +64,7 @@ class IdealGripper:
 
     def write(self, command: GripperCommand) -> GripperCommand:
         if not math.isfinite(command.width):
-            raise DriverError(f"a gripper is told a finite width, got {command.width}")
+            raise DriverError(f"expected a finite width of a gripper, got {command.width}")
         self.width = command.width
         return command
 

@@ -1,12 +1,14 @@
-"""Pedals, buttons, USB keyboards and gamepads of Linux: `InputSwitch`, `GamepadSwitch`, to arm and to hold.
+"""Pedals, buttons, USB keyboards and gamepads of Linux: `InputSwitch`, `GamepadSwitch`, for arming and
+hold-to-run.
 
-They stop nothing by themselves: the run does when one is let go or lost, and that is no safety function; an
-enabling switch of the robot's own is. A device that is unplugged is gone for good: a new run opens it anew.
-A wireless one that is out of reach is let go or gone only when its receiver says so, which may take seconds.
+They stop nothing by themselves: the run stops when one is released or lost, and that is no safety function;
+an enabling switch of the robot is. A device that is unplugged is not reopened: a new run opens it again. A
+wireless one that is out of reach is released or gone only when its receiver reports it, which may take
+seconds.
 
-No library: python-evdev has wheels for x86 alone and opens no pipe, through which `bench pedal` and the tests
-speak as the kernel does. An event is 24 bytes (`struct input_event`), what is pressed now is one ioctl.
-Reading needs the right to: `sudo usermod -aG input $USER`, and a new login.
+No library: python-evdev has wheels for x86 only and opens no pipe, with which `bench pedal` and the tests
+imitate the kernel. An event is 24 bytes (`struct input_event`), the current state is one ioctl.
+Reading needs permission: `sudo usermod -aG input $USER`, and a new login.
 """
 
 import contextlib
@@ -21,7 +23,7 @@ from pathlib import Path
 from robot_runtime.errors import DriverError, InvalidValueError
 
 SYSTEM = Path("/sys/class/input")
-"""Where the kernel says which devices there are."""
+"""Where the kernel lists the devices."""
 DEVICES = Path("/dev/input")
 EVENT = struct.Struct("@llHHi")
 """Seconds, microseconds, type, code, value."""
@@ -32,7 +34,7 @@ _EVIOCGKEY = 2 << 30 | _NUM_BYTES << 16 | ord("E") << 8 | 0x18
 _BTN_MISC, _BTN_JOYSTICK, _BTN_SOUTH = 0x100, 0x120, 0x130
 _MOST_READS = 64
 _INPUT_MAJOR = 13
-"""Of the kernel's input devices."""
+"""Major number of the kernel's input devices."""
 _GAMEPAD = "SOUTH EAST C NORTH WEST Z TL TR TL2 TR2 SELECT START MODE THUMBL THUMBR"
 
 
@@ -55,17 +57,17 @@ CODES = {
     "BTN_TRIGGER": 0x120,
     **{f"BTN_{name}": _BTN_SOUTH + i for i, name in enumerate(_GAMEPAD.split())},
 }
-"""Names of keys and buttons, as `evtest` shows them; others go by number."""
+"""Names of keys and buttons, as `evtest` shows them; others are given by number."""
 
 
 class DeviceFile:
-    """One thread owns it. A pipe is taken for a device."""
+    """A device file that is read without waiting; one thread owns it. A pipe counts as a device."""
 
     def __init__(self, path: Path, *, name: str, is_no: str, right: str, major: int | None = None) -> None:
         """
-        name: in errors. is_no: what another file is not. right: how a user gets the right to read it.
-        major: the kernel's number of such devices; None: any.
-        DriverError: it is another file, or cannot be read.
+        name: for errors. is_no: the kind of device, for errors. right: how a user gets permission to read it.
+        major: the kernel's major number of such devices; None: any.
+        DriverError: it is another kind of file, or cannot be read.
         """
         self.name = name
         try:
@@ -79,12 +81,12 @@ class DeviceFile:
             raise DriverError(f"{path} cannot be read: {os.strerror(error.errno or 0)}{hint}") from error
 
     def fileno(self) -> int:
-        """Readable when there is something."""
+        """Return the descriptor, which is readable when there is input."""
         return self._fd
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """What has come, up to so many bytes at a time. DriverError: the device is gone."""
-        for _ in range(_MOST_READS):  # what gives without end keeps nobody waiting
+        """Yield the input so far, up to `size` bytes at a time. DriverError: the device is gone."""
+        for _ in range(_MOST_READS):  # an endless input must not block the caller
             try:
                 chunk = os.read(self._fd, size)
             except BlockingIOError:
@@ -97,7 +99,7 @@ class DeviceFile:
             yield chunk
 
     def close(self) -> None:
-        """Give the device back; may be called twice."""
+        """Close the device; may be called twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -107,7 +109,7 @@ class InputFile(DeviceFile):
     """The events of a Linux input device."""
 
     def __init__(self, device: str) -> None:
-        """device: its file or the name it gives itself. DriverError: no such device, or not to be read."""
+        """device: its file or the name it reports. DriverError: no such device, or no right to read it."""
         self.path = path_of(device)
         super().__init__(
             self.path,
@@ -118,7 +120,7 @@ class InputFile(DeviceFile):
         )
 
     def events(self) -> Iterator[tuple[int, int, int]]:
-        """(type, code, value) of what has happened; never waits. DriverError: the device is gone."""
+        """Yield (type, code, value) of the events so far; never waits. DriverError: the device is gone."""
         for chunk in self.chunks(64 * EVENT.size):
             for _, _, kind, code, value in EVENT.iter_unpack(chunk[: len(chunk) // EVENT.size * EVENT.size]):
                 yield kind, code, value
@@ -129,10 +131,10 @@ class InputSwitch(InputFile):
 
     def __init__(self, device: str, code: str | int = "KEY_B") -> None:
         """
-        device: its file, best one of /dev/input/by-id, which stays the same; or the name it gives itself.
+        device: its file, best in /dev/input/by-id, which is stable; or the name it reports.
         code: of the key, one of `CODES` or the number that `evtest` shows.
-        InvalidValueError: no such code. DriverError: no such device, or it may not be read; says which
-            there are.
+        InvalidValueError: no such code. DriverError: no such device, or no right to read it; the message
+            lists those that there are.
         """
         self._code = _code(code)
         super().__init__(device)
@@ -146,15 +148,15 @@ class InputSwitch(InputFile):
             self._is_pressed = self._state()
 
     def read(self) -> bool:
-        """Whether it is pressed; one that was let go since the last read says so once. DriverError: gone."""
-        was_let_go = False
+        """Whether it is pressed; a release since the last read is reported once. DriverError: gone."""
+        was_released = False
         for kind, code, value in self.events():
-            if (kind, code) == (EV_SYN, SYN_DROPPED):  # some were lost
-                self._is_pressed, was_let_go = self._state_or_released(), True
+            if (kind, code) == (EV_SYN, SYN_DROPPED):  # events were lost
+                self._is_pressed, was_released = self._state_or_released(), True
             elif (kind, code) == (EV_KEY, self._code):
                 self._is_pressed = value != 0
-                was_let_go = was_let_go or value == 0
-        return self._is_pressed and not was_let_go
+                was_released = was_released or value == 0
+        return self._is_pressed and not was_released
 
     def _state(self) -> bool:
         bits = fcntl.ioctl(self._fd, _EVIOCGKEY, bytes(_NUM_BYTES))
@@ -197,7 +199,7 @@ def _code(code: str | int) -> int:
 
 
 def path_of(device: str) -> Path:
-    """A device's file, by that or by its name."""
+    """Return a device's file, by its path or its name."""
     if "/" in device:
         return Path(device)
     names = {path.parent.parent.name: path.read_text().strip() for path in SYSTEM.glob("event*/device/name")}
@@ -216,7 +218,7 @@ def first_gamepad() -> Path:
 
 
 def _keys_of(path: Path) -> list[int]:
-    """Codes of its keys and buttons; none if the kernel does not tell."""
+    """Return the codes of its keys and buttons; none if the kernel does not report them."""
     try:
         words = (SYSTEM / path.resolve().name / "device/capabilities/key").read_text().split()
     except OSError:
@@ -226,7 +228,7 @@ def _keys_of(path: Path) -> list[int]:
 
 
 def _buttons(keys: list[int]) -> list[int]:
-    """In the order of the kernel's joystick driver."""
+    """Sort buttons in the order of the kernel's joystick driver."""
     joystick = [key for key in keys if key >= _BTN_JOYSTICK]
     return joystick + [key for key in keys if _BTN_MISC <= key < _BTN_JOYSTICK]
 

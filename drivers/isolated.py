@@ -1,14 +1,14 @@
-"""Any driver of yours in a process of its own, which stops the device when this one dies: `Isolated`.
+"""Runs any driver in its own process, which stops the device when this process dies: `Isolated`.
 
     base = Isolated("my_base.py:MyBase", port="/dev/ttyUSB0")       or: Isolated(MyBase, port="/dev/ttyUSB0")
     Robot(base=base, limits=limits)
 
 What stops it. The driver's process calls its `stop` after `silence_s` without a command, and when the process
-that drives it ends or dies, by SIGKILL too. If the driver's process dies itself, the device goes on with what
-it was sent last. No safety function.
+that drives it ends or dies, by SIGKILL too. If the driver's process itself dies, the device continues with
+its last command. No safety function.
 
-For mobile bases and groups of joints. The class's file is imported again in that process: what it does as a
-script is under `if __name__ == "__main__":`. A device with a timeout of its own needs none of this: its
+For mobile bases and groups of joints. The class's file is imported again in that process: code that it runs
+as a script belongs under `if __name__ == "__main__":`. A device with its own timeout needs none of this: its
 driver declares it, `silence_s = 0.5`.
 """
 
@@ -73,12 +73,12 @@ class Isolated:
         self, driver: str | type, *, silence_s: float = 0.25, rate_hz: float = 200.0, **options: Any
     ) -> None:
         """
-        driver: its class, or where it is: my_base.py:MyBase, my_package.bases:MyBase.
-        silence_s: after so long without a command it is stopped [s].
-        rate_hz: how often it is read, and written to at most [Hz].
+        driver: its class, or its location: my_base.py:MyBase, my_package.bases:MyBase.
+        silence_s: it is stopped after this long without a command [s].
+        rate_hz: how often it is read, and at most written to [Hz].
         options: of the class: numbers, texts, lists.
 
-        InvalidValueError: a number makes no sense. DriverError: the driver cannot be made; says why.
+        InvalidValueError: an invalid number. DriverError: the driver cannot be made; the message states why.
         """
         if not 0.0 < silence_s <= 1.0 or not 1.0 <= rate_hz <= 2000.0:
             raise InvalidValueError(
@@ -95,11 +95,11 @@ class Isolated:
 
     @property
     def pid(self) -> int:
-        """Of the driver's process."""
+        """Id of the driver's process."""
         return self._child.pid
 
     def read(self) -> BaseState | ArmState:
-        """DriverError: the driver raised, is silent, or its process has ended."""
+        """Read the state. DriverError: the driver raised, is silent, or its process has ended."""
         report = self._child.report()
         if why := report.fault or self._child.ended:
             raise DriverError(f"{self._child.what}: {why}")
@@ -143,16 +143,16 @@ class _Loop:
     def __init__(self, config: Config, driver: Any, descriptor: int) -> None:
         self._config, self._driver = config, driver
         self._orders, self._reports = Newest(Order, descriptor), Newest(Report, descriptor, 2 * SLOT)
-        self._number, self._told_ns, self._is_moving = 0, 0, False
+        self._number, self._command_ns, self._is_moving = 0, 0, False
 
     def run(self, life: LifeLine) -> None:
         try:
             while not life.is_cut():
                 due_s = time.monotonic() + 1.0 / self._config.rate_hz
-                self._obey()
+                self._execute()
                 self._report()
                 time.sleep(max(0.0, due_s - time.monotonic()))
-        except Exception as error:  # of the driver, whatever it is
+        except Exception as error:  # any error of the driver
             fault = f"{type(error).__name__}: {error}"[:1000]
             self._reports.put(Report(t_ns=time.monotonic_ns(), fault=fault))
         finally:
@@ -160,17 +160,17 @@ class _Loop:
             with contextlib.suppress(AttributeError):
                 self._driver.close()
 
-    def _obey(self) -> None:
+    def _execute(self) -> None:
         newest, now_ns = self._orders.get(), time.monotonic_ns()
         if newest is not None and newest[1].number != self._number:
             order = newest[1]
-            self._number, self._told_ns = order.number, now_ns
+            self._number, self._command_ns = order.number, now_ns
             if order.kind:
                 of, field = _COMMANDS[order.kind]
                 self._driver.write(of(**{field: np.array(order.numbers)}))
                 self._is_moving = True
                 return
-        elif not self._is_moving or now_ns - self._told_ns < self._config.silence_s * NS_PER_S:
+        elif not self._is_moving or now_ns - self._command_ns < self._config.silence_s * NS_PER_S:
             return
         self._driver.stop()
         self._is_moving = False

@@ -1,13 +1,13 @@
 """The keys of a terminal as a teleoperator: `KeyboardTeleoperator`.
 
-A terminal tells strokes and no releases, so a stroke moves for a stated short time (`stroke_s`); a key that
-is held repeats, after half a second, and then moves on.
+A terminal reports strokes but no releases, so a stroke moves for a short time (`stroke_s`); a key that
+is held repeats after half a second, and then keeps moving.
 
     stroke                stroke stroke stroke stroke ...      the terminal repeats 30 times a second
     ├───────┤             ├───────┤
     0      0.15 s         0.5 s: moves without a gap
 
-The first stroke takes the parts over that it moves; the space bar lets all go.
+The first stroke takes over the parts that it moves; the space bar releases all.
 """
 
 import time
@@ -26,7 +26,7 @@ _HAND = {
     b"w": (0, 1.0), b"s": (0, -1.0), b"a": (1, 1.0), b"d": (1, -1.0), b"q": (2, 1.0), b"e": (2, -1.0),
     b"u": (3, -1.0), b"o": (3, 1.0), b"i": (4, 1.0), b"k": (4, -1.0), b"j": (5, 1.0), b"l": (5, -1.0),
 }  # fmt: skip
-"""Key -> axis (x, y, z, about x, y, z) and its sense."""
+"""Key -> axis (x, y, z, about x, y, z) and its sign."""
 _BASE = {
     b"\x1b[A": (0, 1.0), b"\x1b[B": (0, -1.0), b",": (1, 1.0), b".": (1, -1.0),
     b"\x1b[D": (2, 1.0), b"\x1b[C": (2, -1.0),
@@ -50,7 +50,7 @@ n begin an episode   y it succeeded   f it failed   x discard it   t keep the lo
 
 
 class KeyboardTeleoperator:
-    """The terminal that the command was started in leads one hand at a time, its gripper, and the base."""
+    """Drives one end effector at a time, its gripper, and the base from the terminal of the command."""
 
     name = "keyboard"
     help = HELP
@@ -71,10 +71,10 @@ class KeyboardTeleoperator:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """
-        speed, turn: of the hand [m/s], [rad/s]. base_speed, base_turn: of the base.
+        speed, turn: of the end effector [m/s], [rad/s]. base_speed, base_turn: of the base.
         stroke_s: how long a stroke moves [s].
-        frame: the hand's keys move it along the axes of the base, "base", or along its own, "hand".
-        arm: the one to begin with. descriptor: of the terminal; None: standard input.
+        frame: the keys move the end effector along the axes of the base, "base", or its own, "hand".
+        arm: the first to drive. descriptor: of the terminal; None: standard input.
         """
         check_speeds(self.name, speed=speed, turn=turn, base_speed=base_speed, base_turn=base_turn)
         if not 0.02 <= stroke_s <= 1.0:
@@ -89,14 +89,15 @@ class KeyboardTeleoperator:
         self._rest = b""
 
     def open(self, parts: LeadableParts) -> None:
-        """InvalidValueError: the robot has nothing for it to lead. DriverError: no terminal."""
+        """Choose the parts. InvalidValueError: the robot has nothing for it to drive. DriverError: no
+        terminal."""
         self._hand.choose(parts)
         self._has.clear()
         self._until.clear()
         self._terminal.open()
 
     def read(self) -> Lead:
-        """The strokes so far, and how long each still moves. DriverError: the terminal is gone."""
+        """Return the motion of the strokes that still count. DriverError: the terminal is gone."""
         now_ns, orders = self._clock(), list[Order]()
         for key in self._strokes():
             self._take(key, now_ns, orders)
@@ -132,7 +133,7 @@ class KeyboardTeleoperator:
         )
 
     def close(self) -> None:
-        """Put the terminal back as it was."""
+        """Restore the terminal."""
         self._terminal.close()
 
     def _take(self, key: bytes, now_ns: int, orders: list[Order]) -> None:
@@ -158,7 +159,7 @@ class KeyboardTeleoperator:
             self._factor = min(max(self._factor * (0.8 if key == b"-" else 1.25), 0.1), 4.0)
 
     def _strokes(self) -> list[bytes]:
-        """Keys, an arrow as the three bytes that it is; one that is cut waits for its rest."""
+        """Return the keys, an arrow as its three bytes; an incomplete one waits for the rest."""
         text, self._rest, out = self._rest + self._terminal.read(), b"", []
         while text:
             if text in (b"\x1b", b"\x1b["):

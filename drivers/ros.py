@@ -3,9 +3,9 @@
     bridge = RosBridge("ws://robot:9090")
     Robot(base=RosBase(bridge), cameras={"chest": RosCamera(bridge, "/chest/compressed")}, limits=limits)
 
-What stops it. `stop` publishes a zero twist, or the joints' measured places, at once. A base, or joints
-driven by velocity, that get no command for `silence_s` are sent zeros by a process of its own, which outlives
-this one if it is killed or suspended. A machine that dies, or a network in two, sends nothing more: the
+What stops it. `stop` publishes a zero twist, or the measured joint positions, at once. A base, or joints
+driven by velocity, that get no command for `silence_s` are sent zeros by a separate process, which outlives
+this one if it is killed or suspended. A machine that dies, or a split network, sends nothing more: the
 base's own controller has to stop it (`cmd_vel` timeout). No safety function.
 """
 
@@ -32,15 +32,15 @@ from robot_runtime.core.values.state import Image
 from robot_runtime.errors import DriverError, InvalidValueError
 
 MOST_S = 60.0
-"""Of a time that may be declared."""
+"""Longest time that may be declared [s]."""
 MOST_PIXELS = 50_000_000
-"""More in a picture is no camera's."""
+"""More pixels than any camera's image has."""
 FIRST_S = 5.0
-"""How long a part waits for its first message."""
+"""How long a part waits for its first message [s]."""
 
 
 class _Newest[T]:
-    """The newest value that a topic gave; the control thread looks, and waits for the first one only."""
+    """The newest value of a topic; the control thread reads it, and waits only for the first one."""
 
     def __init__(self, bridge: RosBridge, topic: str, message_type: str) -> None:
         self._bridge, self._topic, self._type = bridge, topic, message_type
@@ -54,7 +54,7 @@ class _Newest[T]:
             self._changed.notify_all()
 
     def get(self) -> T:
-        """DriverError: none has ever come, or there will be none any more."""
+        """Return the newest value. DriverError: none has come, or there will be no more."""
         self._bridge.check_open()
         if self._value is None:
             self._bridge.wait_until_ready()
@@ -62,12 +62,12 @@ class _Newest[T]:
         if self._value is None:
             raise DriverError(
                 f"no {self._type} on {self._topic} of {self._bridge.url} within {FIRST_S:g} s; "
-                "is that the topic?"
+                "is that the right topic?"
             )
         return self._value
 
     def wait_beyond(self, number: int, timeout_s: float) -> int:
-        """Sleep until there is a value after that one; the number of the newest."""
+        """Wait for a value after that one; return the number of the newest."""
         with self._changed:
             self._changed.wait_for(lambda: self._number > number, timeout_s)
             return self._number
@@ -95,13 +95,13 @@ class RosBase:
         """
         frame_id: of stamped twists.
         state_latency_s: from a measurement to its stamp [s].
-        silence_s: after so long without a command the base is told to stand [s].
-        command_hz: how many twists a second are published at most, whatever the control rate is: the newest,
-            and one to stand at once.
+        silence_s: the base is stopped after this long without a command [s].
+        command_hz: highest rate of published twists, at any control rate: the newest,
+            and one that stops the base at once.
         """
         if command_type not in ("geometry_msgs/Twist", "geometry_msgs/TwistStamped"):
             raise InvalidValueError(
-                f"a base is told a geometry_msgs/Twist or geometry_msgs/TwistStamped, got {command_type!r}"
+                f"expected geometry_msgs/Twist or geometry_msgs/TwistStamped for a base, got {command_type!r}"
             )
         _check_silence(silence_s)
         _check_latency(state_latency_s)
@@ -128,7 +128,7 @@ class RosBase:
 
     def write(self, command: BaseCommand) -> BaseTwistCommand:
         if not isinstance(command, BaseTwistCommand):
-            raise DriverError(f"a ROS base is told twists, got {type(command).__name__}")
+            raise DriverError(f"expected a twist for a ROS base, got {type(command).__name__}")
         _check(self._bridge, command.V_WB_B)
         now_ns = self._clock.now_ns()
         stands = not command.V_WB_B.any() and bool(self._sent.any())
@@ -159,16 +159,16 @@ class RosBase:
 
     def _take(self, message: Message, arrival_ns: int) -> None:
         pose, twist = message["pose"]["pose"], message["twist"]["twist"]
-        place, turn = pose["position"], pose["orientation"]
+        position, turn = pose["position"], pose["orientation"]
         x, y, z, w = (float(turn[name]) for name in "xyzw")
-        if abs(math.hypot(x, y, z, w) - 1.0) > 0.1:  # zeros, as of a message that nobody has filled in
+        if abs(math.hypot(x, y, z, w) - 1.0) > 0.1:  # zeros, as in a message that was not filled in
             raise ValueError(f"an orientation is a unit quaternion, got ({x}, {y}, {z}, {w})")
         yaw = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
         t_ns = self._ros_time.capture_ns(stamp_of(message), arrival_ns)
         self._newest.put(
             BaseState(
                 t_ns=t_ns - self._latency_ns,
-                x_WB=np.array([float(place["x"]), float(place["y"]), yaw]),
+                x_WB=np.array([float(position["x"]), float(position["y"]), yaw]),
                 V_WB_B=np.array(
                     [
                         float(twist["linear"]["x"]),
@@ -197,17 +197,17 @@ class RosJoints:
     ) -> None:
         """
         joints: their names in ROS, in the order that policies see.
-        lead_s: how long a trajectory takes to a setpoint [s].
-        silence_s: joints driven by velocity are stopped after so long without a command [s].
+        lead_s: duration of a trajectory to a setpoint [s].
+        silence_s: joints driven by velocity are stopped after this long without a command [s].
         state_latency_s: from a measurement to its stamp [s].
         """
         if command_type not in ("trajectory_msgs/JointTrajectory", "std_msgs/Float64MultiArray"):
             raise InvalidValueError(
-                "joints are told a trajectory_msgs/JointTrajectory or a std_msgs/Float64MultiArray, "
+                "expected trajectory_msgs/JointTrajectory or std_msgs/Float64MultiArray for joints, "
                 f"got {command_type!r}"
             )
         if isinstance(joints, str) or len(set(joints)) < len(joints) or not all(joints) or not joints:
-            raise InvalidValueError(f"joints have a name each, got {list(joints)}")
+            raise InvalidValueError(f"expected a name for each joint, got {list(joints)}")
         if not 0.0 <= lead_s <= MOST_S:
             raise InvalidValueError(f"lead_s is from 0 to {MOST_S:g} s, got {lead_s!r:.60}")
         _check_silence(silence_s)
@@ -250,9 +250,7 @@ class RosJoints:
                 self._publish(velocities=dq)
                 self._guard(self._message(velocities=np.zeros(self.num_joints)))
             case _:
-                raise DriverError(
-                    f"joints in ROS are told positions or velocities, got {type(command).__name__}"
-                )
+                raise DriverError(f"expected joint positions or velocities, got {type(command).__name__}")
         return command
 
     def stop(self) -> None:
@@ -277,14 +275,14 @@ class RosJoints:
     def _take(self, message: Message, arrival_ns: int) -> None:
         names = list(message["name"])
         if not set(self._joints) <= set(names):
-            return  # another part's: several may share the topic
+            return  # of another part: several may share the topic
         order = [names.index(name) for name in self._joints]
         q = np.array([float(message["position"][i]) for i in order])
         t_ns = self._ros_time.capture_ns(stamp_of(message), arrival_ns) - self._latency_ns
         self._newest.put(ArmState(t_ns=t_ns, q=q, dq=self._speeds(message, order, q, t_ns)))
 
     def _speeds(self, message: Message, order: list[int], q: np.ndarray, t_ns: int) -> np.ndarray:
-        """As measured, or from one place to the next where they are not."""
+        """Return the speeds as measured, or else by differences of positions."""
         measured, before = message.get("velocity") or [], self._newest.peek()
         if len(measured) > max(order):
             return np.array([float(measured[i]) for i in order])
@@ -294,7 +292,7 @@ class RosJoints:
 
 
 class RosGripper:
-    """A gripper that is one joint of a JointState, told a std_msgs/Float64MultiArray."""
+    """A gripper that is one joint of a JointState, commanded by a std_msgs/Float64MultiArray."""
 
     def __init__(
         self,
@@ -333,7 +331,7 @@ class RosCamera:
     """A camera: sensor_msgs/CompressedImage, JPEG."""
 
     def __init__(self, bridge: RosBridge, topic: str, *, latency_s: float = 0.0) -> None:
-        """latency_s: from the middle of exposure to the stamp [s]. InvalidValueError: it makes no sense."""
+        """latency_s: from the middle of exposure to the stamp [s]. InvalidValueError: it is out of range."""
         _check_latency(latency_s)
         self._bridge, self._latency_ns = bridge, round(latency_s * NS_PER_S)
         self._ros_time = RosTime()
@@ -344,7 +342,7 @@ class RosCamera:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Of the first picture."""
+        """Size of the first image."""
         height, width, _ = self._decoded(self._newest.get()).pixels.shape
         return height, width
 
@@ -365,27 +363,27 @@ class RosCamera:
         self._newest.put((t_ns, message))
 
     def _decoded(self, taken: tuple[int, Any]) -> Image:
-        """ValueError: it is no JPEG, or of so many pixels that no camera has made it."""
+        """Decode an image. ValueError: it is no JPEG, or implausibly large."""
         import simplejpeg
 
         t_ns, message = taken
         kind, data = str(message.get("format")), message.get("data")
         if "jpeg" not in kind and "jpg" not in kind:
-            raise ValueError(f"a CompressedImage that is jpeg was expected, got {kind!r:.60}")
+            raise ValueError(f"expected a CompressedImage in JPEG, got {kind!r:.60}")
         if not isinstance(data, str):
-            raise ValueError(f"the data of a picture is base64, got {type(data).__name__}")
+            raise ValueError(f"expected image data in base64, got {type(data).__name__}")
         body = base64.b64decode(data)
         height, width = simplejpeg.decode_jpeg_header(body)[:2]
-        if height * width > MOST_PIXELS:  # before room is made for it
-            raise ValueError(f"a picture of {height} x {width} pixels is no camera's")
+        if height * width > MOST_PIXELS:  # before memory is allocated
+            raise ValueError(f"an image of {height} x {width} pixels is larger than any camera's")
         return Image(t_ns=t_ns, pixels=simplejpeg.decode_jpeg(body))
 
 
 def _check(bridge: RosBridge, numbers: np.ndarray) -> None:
-    """DriverError: they cannot be sent."""
+    """DriverError: the numbers cannot be sent."""
     bridge.check_open()
     if not np.isfinite(numbers).all():
-        raise DriverError(f"a part at {bridge.url} is told finite numbers, got {numbers}")
+        raise DriverError(f"expected finite numbers for a part at {bridge.url}, got {numbers}")
 
 
 def _check_silence(silence_s: float) -> None:
@@ -399,7 +397,7 @@ def _check_latency(latency_s: float) -> None:
 
 
 def stamp_of(message: Message) -> int:
-    """Time of its header on the robot's ROS clock [ns], of ROS 1 or 2."""
+    """Return the time in its header on the robot's ROS clock [ns], for ROS 1 or 2."""
     stamp = message["header"]["stamp"]
     seconds, rest = ("secs", "nsecs") if "secs" in stamp else ("sec", "nanosec")
     return int(stamp[seconds]) * NS_PER_S + int(stamp[rest])

@@ -4,9 +4,9 @@
     ROS topics ── rosbridge_server ══ JSON ══► reader thread ─► newest message of each topic
     ROS topics ◄─ rosbridge_server ◄═ JSON ══ sender thread ◄─ newest message of each topic
 
-Nobody waits for the network: what is published replaces what has not gone out yet. A connection that ends or
-goes silent is made anew, with everything that was announced. Parts of a robot: `drivers.ros`. What is driven
-at a speed has a guard, a process that outlives this one: `drivers.rosbridge_guard`.
+No thread waits for the network: a new message replaces one that is still unsent. A connection that ends or
+goes silent is renewed, with all announcements. Parts of a robot: `drivers.ros`. Velocity-controlled
+parts have a guard, a process that outlives this one: `drivers.rosbridge_guard`.
 
 Source: ROSBRIDGE_PROTOCOL.md of rosbridge_suite, "v2.0 Protocol Specification".
 """
@@ -32,27 +32,28 @@ logger = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 Take = Callable[[Message, int], None]
-"""Is given a message and its arrival [ns] in the reader's thread."""
+"""Receives a message and its arrival time [ns] in the reader's thread."""
 
 _MAX_BYTES = 64 << 20
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Before the connection is tried again, the last for good."""
+"""Pauses before reconnecting; the last one repeats."""
 _LOOK_S = 0.02
 
 
 class RosTime:
-    """The robot's ROS clock on this machine's monotonic one: the least delay seen is taken for none.
+    """Converts the robot's ROS clock to this machine's monotonic one: the least delay seen counts as zero.
 
         arrival - stamp = offset + delay,  delay >= 0       offset = min over the last `window` messages
 
-    A stamp that is a second off what that gives tells that a clock was set: what was known is forgotten.
+    A stamp that is a second off shows that a clock was set: the offsets are cleared.
     """
 
     def __init__(self, window: int = 256) -> None:
         self._offsets: deque[int] = deque(maxlen=window)
 
     def capture_ns(self, stamp_ns: int, arrival_ns: int) -> int:
-        """When a message with that stamp was made, on this machine; its arrival if it has no stamp."""
+        """Return when a message with that stamp was made, on this machine's clock; its arrival without a
+        stamp."""
         if stamp_ns <= 0:
             return arrival_ns
         offset = arrival_ns - stamp_ns
@@ -62,7 +63,7 @@ class RosTime:
         return min(stamp_ns + min(self._offsets), arrival_ns)
 
     def stamp_ns(self, now_ns: int) -> int:
-        """A time of this machine on the robot's ROS clock; 0, which means now, while nothing is known."""
+        """Convert a time of this machine to the robot's ROS clock; 0, which means now, while unknown."""
         return now_ns - min(self._offsets) if self._offsets else 0
 
 
@@ -70,14 +71,14 @@ class RosBridge:
     """One connection to a rosbridge server; keeps itself connected until closed."""
 
     def __init__(self, url: str = "ws://127.0.0.1:9090", *, ros: int = 2) -> None:
-        """Starts connecting.
+        """Start connecting.
 
-        ros: 1 or 2: how stamps and types are written. InvalidValueError: the URL is none of a WebSocket.
+        ros: 1 or 2: the format of stamps and types. InvalidValueError: not the URL of a WebSocket.
         """
         if not url.startswith(("ws://", "wss://")):
             raise InvalidValueError(f"a rosbridge server is at ws://HOST:9090, got {url!r}")
         if ros not in (1, 2):
-            raise InvalidValueError(f"there are ROS 1 and 2, got {ros!r}")
+            raise InvalidValueError(f"expected ROS 1 or 2, got {ros!r}")
         self.url, self.ros = url, ros
         self._takers: dict[str, tuple[str, list[Take]]] = {}
         self._advertised: dict[str, str] = {}
@@ -98,12 +99,12 @@ class RosBridge:
         atexit.register(self.close)
 
     def wait_until_ready(self, timeout_s: float = 2.0) -> None:
-        """DriverError: nobody answers at the address, or not as a WebSocket."""
+        """Wait for the connection. DriverError: no answer at the address, or no WebSocket."""
         if not self._is_ready.wait(timeout_s):
             raise DriverError(f"no rosbridge server at {self.url} within {timeout_s:g} s: {self._trouble}")
 
     def check_open(self) -> None:
-        """DriverError: it was closed."""
+        """DriverError: the connection was closed."""
         if self._is_closing.is_set():
             raise DriverError(f"the connection to {self.url} was closed")
 
@@ -112,18 +113,18 @@ class RosBridge:
         return self._connection is not None
 
     def type_name(self, name: str) -> str:
-        """geometry_msgs/Twist as this ROS writes it."""
+        """Return a type's name as this ROS version writes it."""
         package, _, kind = name.partition("/")
         kind = kind.removeprefix("msg/")
         return f"{package}/{kind}" if self.ros == 1 else f"{package}/msg/{kind}"
 
     def stamp(self, t_ns: int) -> Message:
-        """A time of the robot's ROS clock [ns] as its messages have it."""
+        """Convert a time of the robot's ROS clock [ns] to the format of messages."""
         names = ("secs", "nsecs") if self.ros == 1 else ("sec", "nanosec")
         return dict(zip(names, divmod(t_ns, NS_PER_S), strict=True))
 
     def subscribe(self, topic: str, message_type: str, take: Take) -> None:
-        """Be given every message of a topic; one that `take` cannot read is told once and dropped.
+        """Receive every message of a topic; one that `take` cannot read is logged once and dropped.
 
         InvalidValueError: the topic has no name.
         """
@@ -134,7 +135,7 @@ class RosBridge:
         self._tell(_subscription(topic, name))
 
     def advertise(self, topic: str, message_type: str) -> None:
-        """Say what will be published there. InvalidValueError: the topic has no name."""
+        """Announce the type to be published there. InvalidValueError: the topic has no name."""
         _check_topic(topic)
         name = self.type_name(message_type)
         with self._changed:
@@ -142,7 +143,7 @@ class RosBridge:
         self._tell(_advertisement(topic, name))
 
     def publish(self, topic: str, message: Message) -> None:
-        """Send it soon, unless a newer one comes first; never waits."""
+        """Send a message soon, unless a newer one comes first; never waits."""
         text = json.dumps({"op": "publish", "topic": topic, "msg": message}, allow_nan=False)
         with self._changed:
             self._unsent[topic] = text
@@ -154,10 +155,10 @@ class RosBridge:
             self._farewells.append(farewell)
 
     def guard(self, topic: str, message_type: str, silence_s: float) -> Callable[[Message | None], None]:
-        """Have a process that outlives this one publish a topic's last message, if after one command no other
-        follows for `silence_s`, or this process ends or dies.
+        """Let a process that outlives this one publish a topic's last message, if after one command no other
+        follows for `silence_s`, or this process exits or dies.
 
-        Returns what takes that last message with each command; None: nothing has to be published.
+        Returns a function to call with that last message at each command; None: nothing to publish.
         DriverError: the process does not start.
         """
         if self._guard is None:
@@ -178,20 +179,20 @@ class RosBridge:
         return put
 
     def flush(self, timeout_s: float = 0.25) -> bool:
-        """Wait until everything published has gone out; False if it has not, or nobody is there."""
+        """Wait until everything is sent; return False if it was not, or there is no connection."""
         if self._connection is None:
             return not self._unsent
         with self._changed:
             return self._changed.wait_for(lambda: not self._unsent, timeout_s)
 
     def close(self) -> None:
-        """Say what the parts say last, and end; may be called twice."""
+        """Send the parts' last messages, and close; may be called twice."""
         if self._is_closing.is_set():
             return
         for farewell in list(self._farewells):
             try:
                 farewell()
-            except Exception as error:  # one that fails keeps no other part from its last word
+            except Exception as error:  # a failure does not prevent the other last messages
                 logger.warning("%s: %s: %s", self.url, type(error).__name__, error)
         self.flush()
         with self._changed:
@@ -242,20 +243,20 @@ class RosBridge:
             failures += 1
 
     def _announce(self, connection: Any) -> None:
-        """Say all that was said before to a server that has just been found, and what is said meanwhile."""
+        """Repeat all announcements to a new server, and those made meanwhile."""
         with self._changed:
-            self._unsent.clear()  # commands of before are too old to be sent
-        told = 0
+            self._unsent.clear()  # earlier commands are too old to be sent
+        num_sent = 0
         while True:
             with self._changed:
                 orders = [_advertisement(topic, name) for topic, name in self._advertised.items()]
                 orders += [_subscription(topic, name) for topic, (name, _) in self._takers.items()]
-                if len(orders) == told:
-                    self._connection = connection  # from here on `_tell` says it
+                if len(orders) == num_sent:
+                    self._connection = connection  # from here on `_tell` sends it
                     break
             for order in orders:
                 connection.send(json.dumps(order))
-            told = len(orders)
+            num_sent = len(orders)
         self._is_ready.set()
 
     def _take(self, text: str | bytes, arrival_ns: int) -> None:
@@ -266,9 +267,9 @@ class RosBridge:
                 for take in self._takers[packet["topic"]][1]:
                     take(packet["msg"], arrival_ns)
             elif op == "status":
-                logger.warning("%s says: %s: %s", self.url, packet.get("level"), packet.get("msg"))
+                logger.warning("%s reports: %s: %s", self.url, packet.get("level"), packet.get("msg"))
         except Exception as error:
-            # Whatever comes over the network is one message: it ends neither the thread nor the connection.
+            # An invalid message ends neither the thread nor the connection.
             self._complain(f"{type(error).__name__}: {error}", str(text[:200]))
 
     def _complain(self, what: str, text: str) -> None:
@@ -295,13 +296,13 @@ class RosBridge:
     def _sent(self, connection: Any, text: str) -> bool:
         try:
             connection.send(text)
-        except Exception as error:  # of the socket's or of websockets': the reader connects anew
+        except Exception as error:  # of the socket or of websockets: the reader reconnects
             self._complain(f"{type(error).__name__}: {error}", text[:200])
             return False
         return True
 
     def _tell(self, order: Message) -> None:
-        """Now, to a server that is there; `_announce` says it to one that comes."""
+        """Send it now to a connected server; `_announce` sends it to a new one."""
         if (connection := self._connection) is not None:
             self._sent(connection, json.dumps(order))
 
@@ -316,4 +317,4 @@ def _subscription(topic: str, name: str) -> Message:
 
 def _check_topic(topic: str) -> None:
     if not isinstance(topic, str) or not topic.strip("/~") or not topic.isprintable() or " " in topic:
-        raise InvalidValueError(f"a topic has a name as /cmd_vel, got {topic!r:.60}")
+        raise InvalidValueError(f"expected a topic name as /cmd_vel, got {topic!r:.60}")

@@ -1,4 +1,4 @@
-"""A process beside a `RosBridge` that outlives it: it publishes the last words of topics driven at a speed.
+"""A process beside a `RosBridge` that outlives it: it publishes the last messages of velocity topics.
 
 RosBase.write ─► Newest of `Spoken` ═══► this process ── nothing new for `silence_s`, or the other process
                                                          has ended or died ─► zero twist ══► rosbridge
@@ -25,14 +25,14 @@ class GuardConfig(msgspec.Struct, frozen=True):
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """Of one topic."""
+    """The last message of one topic, for the guard."""
 
     message_type: str
     silence_s: float
     number: int
-    """Of its commands so far."""
+    """Number of its commands so far."""
     last: str
-    """What is published if no command follows, as JSON; empty: nothing."""
+    """Message to publish if no command follows, as JSON; empty: none."""
 
 
 class AllSpoken(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Guard:
         self._url = url
         self._spoken, self._reports = Newest(AllSpoken, descriptor), Newest(GuardReport, descriptor, 2 * SLOT)
         self._heard: dict[str, tuple[int, int]] = {}
-        """Topic -> number of the newest command and when it came [ns]; those that have been ended are out."""
+        """Topic -> number of the newest command and its arrival [ns]."""
         self._ended: dict[str, int] = {}
         self._advertised: set[str] = set()
         self._connection: Any = None
@@ -103,7 +103,7 @@ class Guard:
         try:
             self._connection.send(json.dumps(packet))
             self._advertised.add(topic)
-        except Exception:  # of the socket's or of websockets': it connects anew, and says it then
+        except Exception:  # of the socket or of websockets: it reconnects, and sends it then
             self._connection = None
             self._ended.pop(topic, None)
 

@@ -1,6 +1,6 @@
 """A SpaceMouse of 3Dconnexion as a teleoperator: `SpaceMouseTeleoperator`.
 
-It is read as a hidraw device, whose reports are the same on every kernel, or as an input device (`eventN`):
+It is read as a hidraw device, with the same reports on every kernel, or as an input device (`eventN`):
 
     report 1   x y z            six bytes, three little-endian int16, -350 to 350; twelve with rx ry rz
     report 2   rx ry rz         where report 1 has six
@@ -8,8 +8,8 @@ It is read as a hidraw device, whose reports are the same on every kernel, or as
 
     cap     x right, y towards the person, z down              robot    x = -y   y = -x   z = -z
 
-Reports are those that libspnav and pyspacemouse read; the latter, as hid, wants the system's libhidapi. Tried
-with pipes; no device was at hand. Reading needs the right to: a udev rule for vendor 256f
+Reports are those that libspnav and pyspacemouse read; the latter, like hid, needs the system's libhidapi.
+Tested with pipes; no device was available. Reading needs permission: a udev rule for vendor 256f
 (docs/teleoperation.md).
 """
 
@@ -28,13 +28,13 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import DriverError, InvalidValueError
 
 SYSTEM = Path("/sys/class/hidraw")
-"""Where the kernel says which there are."""
+"""Where the kernel lists hidraw devices."""
 DEVICES = Path("/dev")
 FULL = 350.0
-"""What an axis says at its end."""
+"""The value of an axis at its end."""
 _OWN, _LOGITECH = "0000256F", "0000046D"
 _OF_LOGITECH = tuple(f"0000C6{i:02X}" for i in (0x03, 0x05, 0x06, 0x23, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2B))
-"""3Dconnexion's own, and products of theirs that Logitech sold."""
+"""Vendor 3Dconnexion, and its products that Logitech sold."""
 _TO_ROBOT = np.array([[0.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 _BTN_LEFT, _BTN_RIGHT = 0x100, 0x101
 HELP = """push, lift and turn the cap: the hand goes with it, for as long as it is deflected
@@ -42,7 +42,7 @@ left button: close the gripper, or open it      right button: let go      both: 
 
 
 class SpaceMouseTeleoperator:
-    """Leads a hand while its cap is deflected and a moment longer."""
+    """Drives an end effector while its cap is deflected and a moment longer."""
 
     name = "spacemouse"
     help = HELP
@@ -61,10 +61,11 @@ class SpaceMouseTeleoperator:
     ) -> None:
         """
         device: /dev/hidrawN or /dev/input/eventN, or an input device's name; None: the first of 3Dconnexion.
-        speed, turn: of the hand with the cap at its end [m/s], [rad/s].
-        deadzone: share of the cap's way that counts as rest. rest_s: how long it rests before it lets go [s].
-        frame: "base" or "hand": whose axes the cap moves the hand along. arm: the one to begin with.
-        DriverError: there is none, or it may not be read.
+        speed, turn: of the end effector at full deflection of the cap [m/s], [rad/s].
+        deadzone: share of the cap's range that counts as rest. rest_s: time at rest before the robot is
+            released [s].
+        frame: "base" or "hand": the axes along which the end effector moves. arm: the first to drive.
+        DriverError: there is no such device, or no right to read it.
         """
         check_speeds(self.name, speed=speed, turn=turn)
         if not 0.0 <= rest_s <= 600.0:
@@ -82,11 +83,11 @@ class SpaceMouseTeleoperator:
         self._grip_until_ns = 0
 
     def open(self, parts: LeadableParts) -> None:
-        """InvalidValueError: the robot has nothing for it to lead."""
+        """Choose the parts. InvalidValueError: the robot has nothing for it to drive."""
         self._hand.choose(parts)
 
     def read(self) -> Lead:
-        """Where the cap is now. DriverError: it is gone."""
+        """Read the cap. DriverError: the device is gone."""
         axes, buttons = self._cap.read()
         now_ns = self._clock()
         new, self._before = buttons - self._before, buttons
@@ -116,12 +117,12 @@ class SpaceMouseTeleoperator:
         )
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the device."""
         self._cap.close()
 
 
 class _HidCap:
-    """Reports of a hidraw device."""
+    """Reads the reports of a hidraw device."""
 
     def __init__(self, path: str, deadzone: float) -> None:
         self._range = Range(low=-FULL, high=FULL, flat=deadzone * FULL)
@@ -134,7 +135,7 @@ class _HidCap:
         )
 
     def read(self) -> tuple[np.ndarray, set[int]]:
-        """Axes (6,) -1 to 1 (x, y, z, about them), and which buttons are held, by number."""
+        """Return axes (6,) -1 to 1 (x, y, z, about them), and the numbers of the held buttons."""
         for report in self._file.chunks(64):
             self._take(report)
         return np.array([self._range.value(raw) for raw in self._axes]), set(self._buttons)
@@ -154,7 +155,7 @@ class _HidCap:
 
 
 class _InputCap:
-    """The same through the kernel's input events."""
+    """Reads the same from the kernel's input events."""
 
     def __init__(self, device: str, deadzone: float, clock: Callable[[], int]) -> None:
         self._axes = InputAxes(
@@ -177,8 +178,8 @@ def _first() -> Path:
         except OSError:
             continue
         for line in lines:
-            _, _, said = line.partition("HID_ID=")
-            _, vendor, product = (*said.split(":"), "", "", "")[:3]
+            _, _, hid_id = line.partition("HID_ID=")
+            _, vendor, product = (*hid_id.split(":"), "", "", "")[:3]
             if vendor == _OWN or (vendor == _LOGITECH and product in _OF_LOGITECH):
                 return DEVICES / path.name
     raise DriverError(f"no SpaceMouse is there: no device in {SYSTEM} is one of 3Dconnexion's (vendor 256f)")

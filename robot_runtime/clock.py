@@ -1,14 +1,14 @@
-"""Where the shells get the time from; the core never asks."""
+"""The clock of the shells; the core never reads one."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """A monotonic clock that can be waited on. `sim.scene.clock.SimClock` is the other one."""
+    """A monotonic clock that can be waited on. `sim.scene.clock.SimClock` is the other implementation."""
 
     def now_ns(self) -> int:
-        """Time [ns]; never goes back."""
+        """Return the time [ns]; it never goes back."""
         ...
 
     def sleep_until_ns(self, deadline_ns: int) -> None:

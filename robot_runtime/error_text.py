@@ -1,4 +1,4 @@
-"""What a person is told when a command fails for a reason of the machine, or of what was typed."""
+"""Messages for a command that fails because of the machine or of what the user typed."""
 
 import contextlib
 import ctypes.util
@@ -33,9 +33,9 @@ EXTRA_OF = {
     "diffusers": "lerobot",
     "transformers": "lerobot",
 }
-"""Module that may be missing -> the extra that brings it, where no command says which one it needs."""
+"""Module that may be missing -> the extra that brings it, where no command declares which one it needs."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE)
-"""Of a disk, or for open files: errors that name no file."""
+"""Errors of a full disk or of too many open files, which name no file."""
 
 _MUJOCO_GL = (
     "",
@@ -52,20 +52,20 @@ _MUJOCO_GL = (
     "false",
     "0",
 )
-"""What MuJoCo takes in MUJOCO_GL, besides egl and osmesa."""
+"""Values that MuJoCo accepts in MUJOCO_GL, besides egl and osmesa."""
 
 
 class ExtraMissingError(ModuleNotFoundError):
     """A command cannot begin without modules that are not installed."""
 
     def __init__(self, missing: Sequence[str], extras: Sequence[str]) -> None:
-        """extras: those that bring them."""
+        """extras: those that provide them."""
         super().__init__(f"No module named {missing[0]!r}", name=missing[0])
         self.missing, self.extras = tuple(missing), tuple(extras)
 
 
 def sentence(error: BaseException) -> str | None:
-    """None for an error that is a mistake of this program; one of a user's own code has its traceback."""
+    """Return the message; None for a bug of this program; an error of the user's code has its traceback."""
     match error:
         case RobotRuntimeError():
             return str(error)
@@ -95,7 +95,7 @@ def _install(missing: Sequence[str], extras: Sequence[str]) -> str:
 
 
 def drop_mujoco_gl() -> None:
-    """Go on without a MUJOCO_GL that MuJoCo could not be imported with; pictures are drawn with EGL."""
+    """Drop a MUJOCO_GL with which MuJoCo could not be imported; images are then rendered with EGL."""
     value = os.environ.get("MUJOCO_GL", "")
     match value.lower().strip():
         case "osmesa" | "egl" as name:
@@ -113,7 +113,7 @@ def drop_mujoco_gl() -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Whatever is written in it, a full disk's error names the path."""
+    """Make the error of a full disk in this block name the path."""
     try:
         yield
     except OSError as error:
@@ -123,5 +123,5 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What an error of the operating system says, without its number and the path."""
+    """Return the text of an operating system's error, without its number and the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,11 +1,11 @@
-"""The errors people meet: each names what was expected, what came, and the valid choices."""
+"""The errors that users see: each names what was expected, what was received, and the valid choices."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known names that are like it, to stand behind a sentence; empty if none is."""
+    """Return similar known names, to append to a sentence; empty if there are none."""
     names = [*known]
     begun = [each for each in names if name and each.startswith(name)]
     like = list(dict.fromkeys(begun + get_close_matches(name, names, n=3, cutoff=0.65)))[:3]
@@ -13,11 +13,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class RobotRuntimeError(Exception):
-    """Base of every error this project raises on purpose; its message is meant for a person."""
+    """Base of every error that this project raises on purpose; its message is meant for the user."""
 
 
 def placed(error: RobotRuntimeError, where: object) -> RobotRuntimeError:
-    """The same error, with the place in front: of its kind if that takes a sentence, else an
+    """Return the error with the place in front: of its own class if that takes one argument, else an
     `InvalidValueError`."""
     takes_sentence = type(error).__init__ is Exception.__init__
     kind = type(error) if takes_sentence else InvalidValueError
@@ -28,7 +28,7 @@ class UnknownNameError(RobotRuntimeError):
     """A task, method, policy or benchmark that does not exist."""
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
-        # Kept as arguments, so that the error survives the way out of a worker process.
+        # Kept as arguments, so that the error survives pickling from a worker process.
         super().__init__(kind, name, tuple(sorted(valid)))
 
     def __str__(self) -> str:
@@ -37,14 +37,14 @@ class UnknownNameError(RobotRuntimeError):
 
 
 class InvalidValueError(RobotRuntimeError, ValueError):
-    """A number or a part that somebody chose and that cannot work; says what would."""
+    """A chosen value or part that cannot work; the message states what would."""
 
 
 class NotShownError(InvalidValueError, KeyError):
-    """A camera or sensor that an observation does not have; says how a policy declares it."""
+    """A camera or sensor that an observation lacks; the message states how a policy declares it."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # a KeyError's own is in quotes
+        return str(self.args[0])  # KeyError's own text is in quotes
 
 
 class CheckpointError(RobotRuntimeError):
@@ -52,27 +52,27 @@ class CheckpointError(RobotRuntimeError):
 
 
 class PolicyError(RobotRuntimeError):
-    """A policy gave something that is no answer, or cannot be served; says what."""
+    """A policy returned an invalid answer, or cannot be served; the message states why."""
 
 
 class SchemaMismatchError(RobotRuntimeError):
-    """Robot and policy do not speak of the same cameras, state or actions; names both sides."""
+    """Cameras, state or actions of robot and policy differ; the message names both sides."""
 
 
 class DriverError(RobotRuntimeError):
-    """A part of a robot that is not what it has to be, or gave what is no measurement; names it."""
+    """A part of a robot breaks its contract, or gave no valid measurement; the message names it."""
 
 
 class RobotStoppedError(RobotRuntimeError):
-    """The robot went to STOP on its own, could not go on, or never moved; says why."""
+    """The robot went to STOP on its own, could not continue, or never moved; the message states why."""
 
 
 class NotArmedError(RobotRuntimeError):
-    """The robot cannot be armed now; says what is missing."""
+    """The robot cannot be armed now; the message names what is missing."""
 
 
 class RobotBusyError(RobotRuntimeError):
-    """Something else drives this robot; says which process, and since when."""
+    """Something else drives this robot; the message names the process, and since when."""
 
 
 class ServerUnavailableError(RobotRuntimeError):
@@ -80,4 +80,4 @@ class ServerUnavailableError(RobotRuntimeError):
 
 
 class EnvError(RobotRuntimeError):
-    """A simulator gave something that is no observation of its own; says what."""
+    """A simulator returned an invalid observation; the message states how."""

@@ -1,4 +1,4 @@
-"""JPEG for images on the wire, as the codec wants it."""
+"""JPEG for images on the wire, as the codec needs it."""
 
 import struct
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ _FRAMES = MappingProxyType(
     | dict.fromkeys((0xC3, 0xC7, 0xCB, 0xCF), "lossless")
     | dict.fromkeys((0xC5, 0xC9, 0xCD), "hierarchical or arithmetic")
 )
-_FRAME_BYTES = 6  # precision, height, width, number of components; what follows is for the decoder
+_FRAME_BYTES = 6  # precision, height, width, number of components; the rest is for the decoder
 _MAX_SEGMENTS = 64
 _MAX_HEADER = 128 * 1024
-"""Bytes of tables, profiles and thumbnails that a JPEG may have beside its pixels."""
+"""Bytes of tables, profiles and thumbnails that a JPEG may have in addition to its pixels."""
 
 
 def jpeg_encoder(quality: int) -> EncodeJpeg:
-    """Encoder of RGB images (h, w, 3) at a quality in [1, 100]; colour at full resolution."""
+    """Return an encoder of RGB images (h, w, 3) at a quality in [1, 100]; colour at full resolution."""
     if not 1 <= quality <= 100:
         raise ValueError(f"JPEG quality must be in [1, 100], got {quality}")
 
@@ -37,18 +37,18 @@ def jpeg_encoder(quality: int) -> EncodeJpeg:
 
 
 def decode_jpeg(buffer: Buffer, shape: tuple[int, ...]) -> np.ndarray:
-    """RGB pixels (h, w, 3), if the header says that they take one pass over `shape`: see `check_header`."""
+    """Decode RGB pixels (h, w, 3) if the header needs only one pass over `shape`: see `check_header`."""
     check_header(buffer, shape)
     pixels: np.ndarray = simplejpeg.decode_jpeg(buffer)
     return pixels
 
 
 def check_header(buffer: Buffer, shape: tuple[int, ...]) -> None:
-    """ValueError if this is not what stock encoders make by default: a baseline JPEG of `shape` in one scan.
+    """ValueError unless it is what common encoders make: a baseline JPEG of `shape` in one scan.
 
     A progressive JPEG, and a sequential one whose components come one by one, may go over all of its pixels
-    as often as it likes: a thousand times in 90 kB. One that has all components in its first scan has no
-    other, so what it takes to decode is bounded by its shape. Markers as in ITU-T T.81, annex B.
+    any number of times: a thousand times in 90 kB. One that has all components in its first scan has no
+    other, so its cost of decoding is bounded by its shape. Markers as in ITU-T T.81, annex B.
     """
     height, width, _ = shape
     if len(buffer) > 2 * height * width * 3 + _MAX_HEADER:  # noise takes 1.4 times its pixels
@@ -70,7 +70,7 @@ def check_header(buffer: Buffer, shape: tuple[int, ...]) -> None:
 
 
 def _segments(buffer: Buffer) -> Iterator[tuple[int, int, int]]:
-    """Marker, begin and end of each segment up to the first scan's; ValueError if it does not come."""
+    """Yield marker, begin and end of each segment up to the first scan; ValueError if there is none."""
     if bytes(buffer[:2]) != _START:
         raise ValueError("it does not begin as a JPEG")
     at = 2

@@ -1,12 +1,12 @@
-"""Keys for CURVE (CurveZMQ, ZeroMQ RFC 26): who may use a server, as folders to copy to one machine each.
+"""Keys for CURVE (CurveZMQ, ZeroMQ RFC 26): access to a server, as folders to copy to one machine each.
 
     keys/server/   server.key_secret   allowed/left.key   allowed/right.key      for the inference server
     keys/left/     robot.key_secret    server.key                                for the robot "left"
     keys/right/    robot.key_secret    server.key                                for the robot "right"
 
-Everything between them is then encrypted, and a server answers only robots whose key lies in `allowed`, each
-under the name of its file alone. A key that is taken out of there shuts that robot out when the server starts
-the next time.
+Everything between them is then encrypted, and a server answers only robots whose key is in `allowed`, each
+only under the name of its file. Removing a key from there locks that robot out when the server starts the
+next time.
 """
 
 import os
@@ -25,7 +25,7 @@ SERVER, ALLOWED, SECRET = "server", "allowed", ".key_secret"
 
 @dataclass(frozen=True, kw_only=True)
 class ServerKeys:
-    """A server's own pair, and whose public keys it answers."""
+    """A server's key pair, and the public keys that it accepts."""
 
     public: bytes
     secret: bytes
@@ -34,28 +34,28 @@ class ServerKeys:
 
     @classmethod
     def load(cls, folder: Path) -> "ServerKeys":
-        """From what `make_keys` calls the server's folder; InvalidValueError says what is wrong with it."""
+        """Load the server's folder of `make_keys`; InvalidValueError: the folder is invalid."""
         public, secret = _pair(folder / f"{SERVER}{SECRET}")
         allowed = folder / ALLOWED
         names = {z85.decode(_certificate(path)[0]): path.stem for path in allowed.glob("*.key")}
         if not names:
-            raise InvalidValueError(f"{allowed} holds no robot's key: nobody could connect; {_HINT}")
+            raise InvalidValueError(f"{allowed} holds no robot's key: no robot could connect; {_HINT}")
         return cls(public=public, secret=secret, allowed=names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RobotKeys:
-    """A robot's own pair, and the server's public key."""
+    """A robot's key pair, and the server's public key."""
 
     name: str
-    """Which the server has the key under: no other robot can use it."""
+    """The name of the key on the server: no other robot can use it."""
     public: bytes
     secret: bytes
     server: bytes
 
     @classmethod
     def load(cls, folder: Path) -> "RobotKeys":
-        """From what `make_keys` calls the robot's folder; InvalidValueError says what is wrong with it."""
+        """Load the robot's folder of `make_keys`; InvalidValueError: the folder is invalid."""
         path = folder / f"robot{SECRET}"
         public, secret = _pair(path)
         server, _ = _certificate(folder / f"{SERVER}.key")
@@ -63,7 +63,7 @@ class RobotKeys:
 
 
 def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
-    """Make folders for robots, and one for the server unless it is there; returns the new ones.
+    """Make folders for robots, and one for the server unless it exists; return the new ones.
 
     InvalidValueError: one of the robots is named twice, has keys already, or is called "server"; nothing is
         made.
@@ -94,21 +94,21 @@ def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
 
 
 def check_secret(path: Path) -> None:
-    """InvalidValueError: others than its owner may use a file that holds a secret; OSError: there is none."""
+    """InvalidValueError: others than its owner may use a secret file; OSError: there is no file."""
     mode = path.stat().st_mode & 0o777
     if mode & _FOR_OTHERS:
         raise InvalidValueError(
             f"{path} is a secret that others on this machine can use (mode {mode:03o}): "
-            f"`chmod 600 {path}`, and make a new one if somebody may have read it"
+            f"`chmod 600 {path}`, and make a new one if others may have read it"
         )
 
 
 _HINT = "`robot-runtime keys` makes keys"
-_FOR_OTHERS = 0o077  # what a mode says of group and others
+_FOR_OTHERS = 0o077  # permissions of group and others in a mode
 
 
 def _make_pair(folder: Path, file: str, **metadata: str) -> None:
-    from zmq.auth import certs  # only those with keys need it
+    from zmq.auth import certs  # needed only with keys
 
     before = os.umask(_FOR_OTHERS)
     try:
@@ -126,7 +126,7 @@ def _pair(path: Path) -> tuple[bytes, bytes]:
 
 
 def _name(path: Path) -> str:
-    """The robot's name, which `make_keys` wrote beside its secret."""
+    """Return the robot's name, which `make_keys` wrote beside its secret."""
     found = re.search(r"^\s*name = (\w+)\s*$", path.read_text(), re.MULTILINE)
     if found is None:
         raise InvalidValueError(f"{path} does not say which robot's it is; {_HINT}")

@@ -1,10 +1,10 @@
 """A user's own object, named on a command line: `load_object`.
 
-    my_robot.py:robot          of a file; its folder is searched for what it imports
+    my_robot.py:robot          of a file; its folder is searched for its imports
     my_package.robots:robot    of a module, of this folder or installed
     my_robot                   an entry point that an installed package declares in the group
 
-What fails in the user's own code is shown as Python would: with its own traceback.
+Errors in the user's own code are shown as by Python: with their traceback.
 """
 
 import importlib
@@ -23,7 +23,7 @@ FORMS = "path/to/file.py:object, package.module:object, or the name of an entry 
 
 
 def is_object(text: str, *, group: str) -> bool:
-    """Whether a text names an object, where it might also be a folder or a name that we know."""
+    """Whether a text names an object, and not a folder or a known name."""
     if "://" in text or Path(text).is_dir():
         return False
     return ":" in text or text.endswith(".py") or text in entry_points(group=group).names
@@ -41,10 +41,10 @@ def is_factory(found: object) -> bool:
 
 
 def load_object(text: str, *, group: str, what: str) -> object:
-    """The object that the text names.
+    """Load the object that the text names.
 
-    group: of the entry points, as `robot_runtime.robots`. what: to call it in errors, as "robot".
-    InvalidValueError: it names no object. UnknownNameError: there is none of that name. UserCodeError: the
+    group: of the entry points, as `robot_runtime.robots`. what: its kind, for errors, as "robot".
+    InvalidValueError: it names no object. UnknownNameError: no object has that name. UserCodeError: the
     file, the module or the entry point does not import.
     """
     place, colon, name = text.rpartition(":")
@@ -60,13 +60,13 @@ def load_object(text: str, *, group: str, what: str) -> object:
             key for key, value in vars(module).items() if not (key.startswith("_") or inspect.ismodule(value))
         ]
         raise UnknownNameError(f"object of {place}", name, has) from None
-    if inspect.isclass(found) or inspect.isroutine(found):  # what a file has imported is not its own
+    if inspect.isclass(found) or inspect.isroutine(found):  # the file may have imported it
         refuse_standard_library(str(getattr(found, "__module__", "")), what)
     return found
 
 
 def refuse_standard_library(module: str, what: str) -> None:
-    """InvalidValueError: it holds no robot, policy or driver, and importing or calling it may do anything."""
+    """InvalidValueError: the module is of the standard library, whose import or call may do anything."""
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise InvalidValueError(
             f"{module} is of Python's standard library: expected a {what} of yours, named as {FORMS}"
@@ -74,9 +74,9 @@ def refuse_standard_library(module: str, what: str) -> None:
 
 
 def load_made(text: str, *, group: str, what: str, is_one: Callable[[object], bool]) -> object:
-    """As `load_object`, of which a function without arguments may make it. UserCodeError: that failed.
+    """As `load_object`, or make it with a function without arguments. UserCodeError: that failed.
 
-    is_one: whether an object is what is looked for; InvalidValueError if it is not.
+    is_one: whether an object is of the kind; InvalidValueError if it is not.
     """
     found = load_object(text, group=group, what=what)
     if is_one(found):

@@ -10,26 +10,26 @@ from threading import Lock, RLock
 
 
 class Mailbox[T]:
-    """Holds the newest value only. Any thread may put, any thread may take or look; nobody waits."""
+    """Holds the newest value only. Any thread may put, take or peek; none of these waits."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._value: T | None = None
 
     def put(self, value: T) -> T | None:
-        """Leave a value, not None; returns the one it replaced, if nobody had taken it."""
+        """Leave a value, not None; return the value that it replaced, if that was not taken."""
         with self._lock:
             replaced, self._value = self._value, value
         return replaced
 
     def take(self) -> T | None:
-        """The newest value, once; None if there is none since the last take."""
+        """Return the newest value, once; None if there is none since the last take."""
         with self._lock:
             value, self._value = self._value, None
         return value
 
     def peek(self) -> T | None:
-        """The newest value, left where it is."""
+        """Return the newest value without taking it."""
         with self._lock:
             return self._value
 
@@ -45,28 +45,28 @@ class Doorbell:
         os.set_blocking(self._write_fd, False)
 
     def fileno(self) -> int:
-        """What to poll for reading."""
+        """Return the descriptor to poll for reading."""
         return self._read_fd
 
     def ring_fileno(self) -> int:
-        """Any byte written here rings; for `signal.set_wakeup_fd`."""
+        """Return a descriptor on which any byte rings; for `signal.set_wakeup_fd`."""
         return self._write_fd
 
     def ring(self) -> None:
-        """Wake the owner; a bell that is ringing already rings on, a closed one stays silent."""
+        """Wake the owner; a doorbell that rings already keeps ringing, a closed one stays silent."""
         with self._lock, contextlib.suppress(BlockingIOError):
             if not self._is_closed:
                 os.write(self._write_fd, b"!")
 
     def clear(self) -> None:
-        """Stop ringing; to be called before looking for what the bell announced."""
+        """Stop ringing; call it before looking for what the doorbell announced."""
         try:
             os.read(self._read_fd, 4096)
         except BlockingIOError:
             return
 
     def close(self) -> None:
-        """Give up the file; the owner does this."""
+        """Close the file; called by the owner."""
         with self._lock:  # or a late ring would write into whatever gets the number next
             self._is_closed = True
             os.close(self._read_fd)

@@ -8,7 +8,7 @@ from multiprocessing import resource_tracker
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """While it lasts, torch computes each operation of this process with this many threads."""
+    """Within the block, torch computes each operation of this process with this many threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -21,9 +21,9 @@ def torch_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def interrupts_kept_from_children() -> Iterator[Callable[[], None]]:
-    """Children started in the block leave Ctrl-C to this process: they would answer with a traceback each.
+    """Make children that are started in the block leave Ctrl-C to this process, without a traceback each.
 
-    It reaches this process when the block ends, or when what is yielded is called: once there is something
+    It reaches this process when the block ends, or when the yielded function is called: once there is code
     that ends the children. Only for the main thread.
     """
     resource_tracker.ensure_running()  # starting it unblocks the signal

@@ -1,4 +1,4 @@
-"""What other packages do for commands of this one: simulate, load policies, read calibrations.
+"""Services of other packages for commands of this one: simulation, policies, calibrations.
 
 `robot_runtime` imports no other package. One that is installed declares a module in the entry-point group
 `robot_runtime.providers`, under the name of what it provides:
@@ -19,7 +19,7 @@ GROUP = "robot_runtime.providers"
 
 @cache
 def provider(name: str) -> Any:
-    """The module that provides it. UnknownNameError: no installed package does."""
+    """Return the module that provides it. UnknownNameError: no installed package does."""
     found = {each.name: each for each in entry_points(group=GROUP)}
     if name not in found:
         raise UnknownNameError("provider among the installed packages", name, tuple(found))

@@ -1,4 +1,4 @@
-"""Results that took long to make: they say how they were made, and are kept elsewhere if they have to be."""
+"""Results that took long to make: they record how they were made, and are saved elsewhere if necessary."""
 
 import json
 import os
@@ -24,23 +24,24 @@ _INSTRUCTION_SETS = frozenset((
     "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "amx_int8",
     "asimd", "sve", "bf16",
 ))  # fmt: skip
-"""Those that decide how libraries multiply matrices, as Linux names them."""
+"""Instruction sets that affect how libraries multiply matrices, as Linux names them."""
 
 
 def keep(path: Path, write: Callable[[Path], object]) -> None:
     """Have `write(path)` make a file or a folder, and `write` another path in a temporary folder if that
     fails.
 
-    RobotRuntimeError: that was needed, and says where it is. Whatever `write` raises: it fails there too.
+    RobotRuntimeError: the other path was needed; the message names it. Raises the error of `write` if that
+        fails, too.
     """
     try:
         write(path)
-    except Exception as error:  # a library's own for a full disk, too
+    except Exception as error:  # libraries raise their own for a full disk
         folder = Path(tempfile.mkdtemp(prefix="robot-runtime-"))
         other = folder / path.name
         try:
             write(other)
-        except BaseException:  # an interrupt, too, leaves nothing whole
+        except BaseException:  # an interrupt, too, leaves an incomplete result
             shutil.rmtree(folder, ignore_errors=True)
             raise
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -48,7 +49,7 @@ def keep(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def keep_text(path: Path, text: str) -> None:
-    """As `keep`; what the file held before is only replaced by the whole text."""
+    """As `keep`; the previous content is replaced only by the whole text."""
     keep(path, lambda to: _write_whole(to, text))
 
 
@@ -67,12 +68,12 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 def result_json(data: Mapping[str, object], *, seeds: Iterable[int] = ()) -> str:
-    """The text of a result's file: the result, and under `made_by` what it takes to make it again."""
+    """Return the text of a result file: the result, and under `made_by` how to reproduce it."""
     return json.dumps({"made_by": made_by(seeds=seeds), **data}, indent=1) + "\n"
 
 
 def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
-    """Date, command, seeds, processor, versions of what computes, and this code's commit if there is one.
+    """Return date, command, seeds, processor, library versions, and this code's commit if there is one.
 
     seeds: of the episodes or draws; none if nothing is drawn.
     """
@@ -89,7 +90,7 @@ def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
 
 
 def typed_command() -> str:
-    """The command of this process, as a user types it."""
+    """Return the command of this process, as a user types it."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)  # of a module that `python -m` runs
     program = (
         [Path(sys.argv[0]).name] if spec is None else ["python", "-m", spec.name.removesuffix(".__main__")]
@@ -98,7 +99,7 @@ def typed_command() -> str:
 
 
 def processor() -> dict[str, object]:
-    """Its instruction sets, which one torch uses if it is loaded, and oneDNN's limit if one is set."""
+    """Return its instruction sets, torch's choice if it is loaded, and oneDNN's limit if one is set."""
     try:
         words = Path("/proc/cpuinfo").read_text().split()
     except OSError:  # not Linux
@@ -112,7 +113,7 @@ def processor() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that decide what comes out, as far as they are installed."""
+    """Return the versions of the installed packages that affect results."""
     found = {}
     for name in _PACKAGES:
         try:
@@ -124,7 +125,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code() -> dict[str, object]:
-    """This code's commit and whether it was changed since; None for both if it is in no repository."""
+    """Return this code's commit and whether it has changes; None for both outside a repository."""
     commit = _git("rev-parse", "HEAD") if _git("ls-files", "--error-unmatch", __file__) else None
     changed = None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no"))
     return {"commit": commit, "is_changed": changed}

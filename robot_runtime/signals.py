@@ -1,4 +1,4 @@
-"""The signals that end or suspend a process, handled for as long as a block lasts."""
+"""The signals that end or suspend a process, handled within a block."""
 
 import signal
 import threading
@@ -19,7 +19,7 @@ class Ended(KeyboardInterrupt):
 
 @contextmanager
 def handled(numbers: Sequence[int], handler: Handler) -> Iterator[tuple[int, ...]]:
-    """`handler` gets these signals; afterwards the handlers of before get them again.
+    """Let `handler` get these signals; afterwards the previous handlers are restored.
 
     Yields the signals that it gets. Those that are ignored (as SIGHUP under `nohup`), or that have a handler
     outside Python, stay as they are. Only the main thread can handle signals: in another thread, none.

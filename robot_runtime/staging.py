@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all: written beside, under a hidden name, then renamed.
+"""Folders that exist whole or not at all: written beside under a hidden name, then renamed.
 
 PARENT/.NAME.PID.unfinished  ─►  PARENT/NAME
 """
@@ -15,7 +15,7 @@ _ENDING = ".unfinished"
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A place beside `path`, not there yet, which gets its name when all went well and is gone otherwise.
+    """Yield a new path beside `path`, which is renamed to it on success and removed otherwise.
 
     OSError: `path` cannot be written, or something is there by then.
     """
@@ -29,7 +29,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def place_beside(path: Path) -> Path:
-    """Where this process writes what `path` is to be; what processes that are gone left of it is removed."""
+    """Return where this process writes `path`; remove leftovers of ended processes."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{_ENDING}"):
         number = left.name.removeprefix(f".{path.name}.").removesuffix(_ENDING)
         if number.isdecimal() and not _is_running(int(number)):
@@ -43,5 +43,5 @@ def _is_running(number: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # somebody else's
+        pass  # of another user
     return True

@@ -1,4 +1,4 @@
-"""Code of a user's that a command has loaded: its errors are shown as hers, and it can be loaded anew."""
+"""User code that a command has loaded: its errors keep their traceback, and it can be reloaded."""
 
 import importlib
 import sys
@@ -9,9 +9,9 @@ from types import ModuleType, TracebackType
 from robot_runtime.errors import RobotRuntimeError
 
 _packages: set[str] = set()
-"""Top-level modules that were named."""
+"""Top-level modules that the user named."""
 _folders: set[str] = set()
-"""Where the files are that were named: what lies beside them is the user's, too."""
+"""Folders of the files that the user named: files beside them count as the user's, too."""
 
 
 class UserCodeError(RobotRuntimeError):
@@ -23,17 +23,17 @@ class UserCodeError(RobotRuntimeError):
 
 
 def note_package(name: str) -> None:
-    """A module of the user's is about to be imported."""
+    """Note that a module of the user is about to be imported."""
     _packages.add(name.partition(".")[0])
 
 
 def note_folder(folder: Path) -> None:
-    """A file of the user's is about to be run, which lies there."""
+    """Note the folder of a user's file that is about to be run."""
     _folders.add(str(folder))
 
 
 def of_user(error: BaseException) -> TracebackType | None:
-    """Where an error's traceback enters the user's code; None if it does not."""
+    """Return where an error's traceback enters the user's code; None if it does not."""
     trace = error.__traceback__
     while trace is not None and not _is_users(trace.tb_frame.f_globals):
         trace = trace.tb_next
@@ -41,9 +41,9 @@ def of_user(error: BaseException) -> TracebackType | None:
 
 
 def forget() -> None:
-    """What the user named, and what lies beside it, is loaded anew when it is asked for again.
+    """Unload what the user named, and what is beside it, so that it is loaded again on the next use.
 
-    What was loaded goes on working as it is.
+    Objects that were loaded keep working.
     """
     for name, module in list(sys.modules.items()):
         if name != "__main__" and isinstance(module, ModuleType) and _is_users(vars(module)):

@@ -72,7 +72,7 @@ def test_who_stops_the_way_home_has_it_end_at_rest_on_the_way() -> None:
 def test_an_arm_that_does_not_come_home_is_an_error_and_is_stopped() -> None:
     clock = SimClock()
     arm = LateArm(clock, ticks=1, share=0.5)
-    with pytest.raises(DriverError, match=r"arm is 0\.\d+ rad from where it was to go"):
+    with pytest.raises(DriverError, match=r"arm is 0\.\d+ rad from its home position"):
         go_home(robot_of(arm), {"arm": HOME}, clock=clock)
     assert arm.stops == 1
 

@@ -2,8 +2,8 @@
 
     Robot(arm=..., front=OpenCvCamera("/dev/video0", size=(224, 224), fit="pad"), limits=limits)
 
-A camera moves nothing, so there is nothing to stop. That it gives no good picture is noticed by the runtime
-(`robot_runtime.core.camera_watch`), and nothing is asked without one. No safety function.
+A camera moves nothing, so there is nothing to stop. The runtime detects missing or invalid images
+(`robot_runtime.core.camera_watch`), and makes no request without one. No safety function.
 """
 
 from drivers.cameras.fit import Fit, Fitted

@@ -1,9 +1,9 @@
-"""Pictures of a device, taken as they come by a thread that owns it: `Feed` hands out the newest, each once.
+"""Images of a device, taken as they come by a thread that owns it: `Feed` returns the newest, each once.
 
 device ─► take (its thread; the only one that touches the device) ─► the newest ─► read (waits for it)
 
-So a driver's queue never fills with old pictures, a device that hangs hangs nobody, and `close` ends a `read`
-that waits.
+So a driver's queue never fills with old images, a device that hangs blocks no other thread, and `close` ends
+a `read` that waits.
 """
 
 import atexit
@@ -24,12 +24,12 @@ from robot_runtime.errors import DriverError, InvalidValueError
 logger = logging.getLogger(__name__)
 
 END_S = 1.0
-"""How long `close` waits for the device to be given back [s]."""
+"""How long `close` waits for the device to be released [s]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shot:
-    """A picture as the device gave it."""
+    """An image as the device gave it."""
 
     pixels: UInt8[np.ndarray, "h w 3"]
     """RGB."""
@@ -38,13 +38,13 @@ class Shot:
 
 
 class Source(Protocol):
-    """A device that is open."""
+    """An open device."""
 
     def take(self, wait: Callable[[float], bool]) -> Shot | None:
-        """The next picture; None: none yet.
+        """Return the next image; None: none yet.
 
-        wait: sleep for so long [s]; True: the camera was closed meanwhile.
-        ValueError: what came is no picture, another may. Any other error: there will be none any more.
+        wait: sleeps for a time [s]; returns True if the camera was closed meanwhile.
+        ValueError: an invalid image; the next may be valid. Any other error: there will be no more images.
         """
         ...
 
@@ -52,14 +52,14 @@ class Source(Protocol):
 
 
 class Feed:
-    """The newest picture of a source."""
+    """The newest image of a source."""
 
     def __init__(self, what: str, opens: Callable[[], Source], *, within_s: float) -> None:
-        """Open the source and wait for its first picture.
+        """Open the source and wait for its first image.
 
         what: the device in words.
         within_s: how long that may take [s].
-        DriverError: it cannot be opened, or gives none.
+        DriverError: it cannot be opened, or gives no image.
         """
         self.what, self._opens = what, opens
         self._changed = Condition()
@@ -69,16 +69,16 @@ class Feed:
         self._is_closed = False
         self._thread = Thread(target=self._run, name=f"feed of {what}", daemon=True)
         self._thread.start()
-        atexit.register(self.close)  # a thread inside the library when Python ends would bring it down
+        atexit.register(self.close)  # a thread inside the library when Python ends would crash it
         try:
             self.first = self._await_first(within_s)
         except BaseException:
-            self._is_closed = True  # the thread gives the device back as soon as it can
+            self._is_closed = True  # the thread releases the device as soon as it can
             atexit.unregister(self.close)
             raise
 
     def read(self) -> Shot:
-        """Wait for a picture newer than the last one given; errors as those of `Source.take`."""
+        """Wait for an image newer than the last one returned; errors as in `Source.take`."""
         with self._changed:
             self._changed.wait_for(lambda: self._number > self._given or self._is_over)
             if self._number > self._given and not self._is_closed:
@@ -90,7 +90,7 @@ class Feed:
             raise DriverError(str(self._error) if self._error else f"{self.what} was closed")
 
     def close(self) -> None:
-        """End a `read` that waits, and give the device back; may be called twice."""
+        """End a waiting `read`, and release the device; may be called twice."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -114,8 +114,8 @@ class Feed:
                 if self._error is not None:
                     raise DriverError(f"{self.what}: {self._error}") from self._error
                 if time.monotonic() >= end_s:
-                    bad = f"; what came was no picture: {self._newest}" if self._newest else ""
-                    raise DriverError(f"{self.what} gave no picture within {within_s:g} s{bad}")
+                    bad = f"; invalid images came: {self._newest}" if self._newest else ""
+                    raise DriverError(f"{self.what} gave no image within {within_s:g} s{bad}")
             return self._newest
 
     def _put(self, newest: Shot | ValueError) -> None:
@@ -155,19 +155,19 @@ class Feed:
 
 
 class DeviceTime:
-    """Stamps of a device as captures on this machine's clock.
+    """Converts timestamps of a device to capture times on this machine's clock.
 
         middle of exposure          stamp of the device             arrival here
         |<------- latency --------->|
         |<------------------ latency, where there is no stamp ----->|
 
-    A stamp that cannot be, as it lies ahead or more than `MAX_AGE_NS` back, is taken for none.
+    An implausible stamp, in the future or more than `MAX_AGE_NS` old, is ignored.
     """
 
     MAX_AGE_NS = NS_PER_S
 
     def __init__(self, latency_s: float) -> None:
-        """InvalidValueError: no camera is that slow."""
+        """InvalidValueError: the latency is out of range."""
         if not (isinstance(latency_s, int | float) and -1.0 <= latency_s <= 1.0):
             raise InvalidValueError(
                 "latency_s is from the middle of exposure to the stamp, or to the arrival where there is no "
@@ -176,7 +176,7 @@ class DeviceTime:
         self._latency_ns = round(latency_s * NS_PER_S)
 
     def capture_ns(self, stamp_ns: int | None, arrival_ns: int) -> int:
-        """Times of this machine's monotonic clock [ns]; never after the arrival."""
+        """Return the capture time on this machine's monotonic clock [ns]; never after the arrival."""
         is_plausible = stamp_ns is not None and 0 <= arrival_ns - stamp_ns <= self.MAX_AGE_NS
         known_ns = stamp_ns if is_plausible and stamp_ns is not None else arrival_ns
         return min(known_ns - self._latency_ns, arrival_ns)

@@ -1,14 +1,14 @@
-"""A camera's picture as a policy was trained to see it: cut, turned, and brought to a size, in that order.
+"""A camera's image as a policy was trained to see it: cropped, rotated and resized, in that order.
 
-    crop = (top, left, height, width)    of the camera's own picture, before all else [pixels]
+    crop = (top, left, height, width)    of the camera's own image, before all else [pixels]
     rotate = 90                          clockwise [degrees]
     size = (224, 224), fit =             what the policy gets (height, width) [pixels], and how:
 
-    "pad"       the whole picture, its shape kept, in the middle of a black one
-    "crop"      the middle of the picture, its shape kept, as much as fills the size
-    "stretch"   the whole picture, its shape not kept
+    "pad"       the whole image, its aspect ratio kept, in the middle of a black one
+    "crop"      the middle of the image, its aspect ratio kept, as much as fills the size
+    "stretch"   the whole image, its aspect ratio not kept
 
-Without `fit` nothing is scaled: the picture has to have that size. Shrinking averages (OpenCV's INTER_AREA),
+Without `fit` nothing is scaled: the image has to have that size. Shrinking averages (OpenCV's INTER_AREA),
 so that fine patterns do not flicker; enlarging interpolates.
 """
 
@@ -26,7 +26,7 @@ from robot_runtime.errors import InvalidValueError
 logger = logging.getLogger(__name__)
 FITS = ("pad", "crop", "stretch")
 MAX_SIDE = 20_000
-"""Of a picture [pixels]."""
+"""Longest side of an image [pixels]."""
 
 Size = tuple[int, int]
 """(height, width) [pixels]"""
@@ -34,7 +34,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What is done to each picture of a camera; see above. InvalidValueError: a number makes no sense."""
+    """The transformation of each image of a camera; see above. InvalidValueError: an invalid number."""
 
     size: Size | None = None
     fit: str | None = None
@@ -58,13 +58,13 @@ class Fit:
 
     @property
     def wanted(self) -> Size | None:
-        """The size that the camera itself has to have, (height, width); None: any will do."""
+        """The size that the camera itself has to have, (height, width); None: any size."""
         if self.size is None or self.fit is not None or self.crop is not None:
             return None
         return self.size if self.rotate % 180 == 0 else self.size[::-1]
 
     def size_of(self, source: Size) -> Size:
-        """What becomes of a picture of that size; InvalidValueError: it does not fit."""
+        """Return the size after the fit of an image of that size; InvalidValueError: it does not fit."""
         height, width = self._turned(source)
         if self.crop is not None:
             top, left, cut_height, cut_width = self.crop
@@ -76,12 +76,12 @@ class Fit:
         if self.fit is None and self.size not in (None, (height, width)):
             raise InvalidValueError(
                 f"the camera gives pictures of {(height, width)} (height, width), size asks for {self.size}; "
-                f"say how it is to be fitted: fit = {', '.join(map(repr, FITS))}"
+                f"declare how to fit it: fit = {', '.join(map(repr, FITS))}"
             )
         return (height, width) if self.size is None else self.size
 
     def opened(self, what: str, source: Size) -> Size:
-        """As `size_of`, of a camera that is opened: logs if its pictures are resized, with both sizes."""
+        """As `size_of`, for a camera that is opened: logs both sizes if its images are resized."""
         size, (height, width) = self.size_of(source), self._turned(source)
         if size != (height, width):
             logger.info(
@@ -90,12 +90,12 @@ class Fit:
         return size
 
     def _turned(self, source: Size) -> Size:
-        """The size once cut and turned."""
+        """Return the size after crop and rotation."""
         height, width = source if self.crop is None else self.crop[2:]
         return (height, width) if self.rotate % 180 == 0 else (width, height)
 
     def __call__(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "H W 3"]:
-        """The picture, fitted; a new array where anything is changed."""
+        """Return the fitted image; a new array where anything is changed."""
         if self.crop is not None:
             top, left, height, width = self.crop
             pixels = pixels[top : top + height, left : left + width]
@@ -117,21 +117,23 @@ class Fit:
 
 
 def inside(source: Size, target: Size) -> tuple[int, int, int, int]:
-    """Where the whole source lies in the target, (top, left, height, width); rounded as openpi rounds it."""
+    """Return where the whole source lies in the target, (top, left, height, width); rounded as openpi rounds
+    it."""
     ratio = max(source[0] / target[0], source[1] / target[1])
     height, width = (max(1, int(side / ratio)) for side in source)
     return (target[0] - height) // 2, (target[1] - width) // 2, height, width
 
 
 def middle(source: Size, target: Size) -> tuple[int, int, int, int]:
-    """The largest middle part of the source of the target's shape, (top, left, height, width)."""
+    """Return the largest middle part of the source with the target's aspect ratio, (top, left, height,
+    width)."""
     height = max(1, min(source[0], round(source[1] * target[0] / target[1])))
     width = max(1, min(source[1], round(source[0] * target[1] / target[0])))
     return (source[0] - height) // 2, (source[1] - width) // 2, height, width
 
 
 def scaled(pixels: UInt8[np.ndarray, "h w 3"], size: Size) -> UInt8[np.ndarray, "H W 3"]:
-    """The picture at that size."""
+    """Return the image at that size."""
     cv2 = opencv()
 
     if pixels.shape[:2] == size:
@@ -142,7 +144,7 @@ def scaled(pixels: UInt8[np.ndarray, "h w 3"], size: Size) -> UInt8[np.ndarray, 
 
 
 class Fitted:
-    """Any camera, seen through a `Fit`: a camera itself."""
+    """A camera that returns another camera's images through a `Fit`."""
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class Fitted:
         rotate: int = 0,
         crop: tuple[int, int, int, int] | None = None,
     ) -> None:
-        """See the module. InvalidValueError: it does not fit the camera's pictures."""
+        """See the module. InvalidValueError: it does not fit the camera's images."""
         self._camera, self._fit = camera, Fit(size=size, fit=fit, rotate=rotate, crop=crop)
         height, width = camera.size
         self._source = (int(height), int(width))
@@ -165,7 +167,7 @@ class Fitted:
         return self._size
 
     def read(self) -> Image:
-        """ValueError: the camera gave a picture of another size than its own, which would be hidden here."""
+        """Read and fit an image. ValueError: its size is not the camera's own, which the fit would hide."""
         image = self._camera.read()
         refuse_other_size(image.pixels, self._source)
         return Image(t_ns=image.t_ns, pixels=self._fit(image.pixels))
@@ -175,13 +177,13 @@ class Fitted:
 
 
 def refuse_other_size(pixels: np.ndarray, size: Size) -> None:
-    """ValueError: it is another one than the camera promised."""
+    """ValueError: the size differs from the declared one."""
     if pixels.shape[:2] != size:
         raise ValueError(f"{pixels.shape} {pixels.dtype}, its size says {(*size, 3)} uint8")
 
 
 def a_size(name: str, value: object) -> Size:
-    """(height, width) as plain numbers; InvalidValueError: it is none."""
+    """Return (height, width) as plain numbers; InvalidValueError: it is no size."""
     height, width = whole_numbers(name, value, ("height", "width"))
     if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
         raise InvalidValueError(f"{name} is (height, width) of 1 to {MAX_SIDE} pixels, got {value!r}")
@@ -189,7 +191,7 @@ def a_size(name: str, value: object) -> Size:
 
 
 def whole_numbers(name: str, value: object, of: tuple[str, ...]) -> tuple[int, ...]:
-    """As many as there are names; InvalidValueError: it is something else."""
+    """Return as many whole numbers as there are names; InvalidValueError: it is something else."""
     values = tuple(value) if isinstance(value, list | tuple) else ()
     if len(values) != len(of) or not all(
         isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values

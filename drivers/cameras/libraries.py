@@ -8,18 +8,18 @@ from robot_runtime.errors import DriverError
 
 
 def opencv() -> ModuleType:
-    """DriverError: it is not installed."""
+    """Load OpenCV. DriverError: it is not installed."""
     return _loaded("cv2", extra="cameras")
 
 
 def realsense() -> ModuleType:
-    """DriverError: it is not installed, or lacks a library of the system's."""
+    """Load pyrealsense2. DriverError: it is not installed, or lacks a system library."""
     try:
         return _loaded("pyrealsense2", extra="realsense")
     except ImportError as error:
         if "libusb" not in str(error):
             raise DriverError(f"pyrealsense2 cannot be loaded: {error}") from error
-    # Its wheel expects the system's libusb; where there is none, the one of the extra is there to be found.
+    # Its wheel expects the system's libusb; the extra provides one where the system has none.
     path = _loaded("libusb_package", extra="realsense").get_library_path()
     ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     return _loaded("pyrealsense2", extra="realsense")

@@ -5,10 +5,10 @@
     OpenCvCamera("http://robot:8080/stream", latency_s=0.08)                   MJPEG, RTSP, ...
     OpenCvCamera("kitchen.mp4", loop=True)                                     at its own rate
 
-Captures are what the kernel stamps for cameras (its monotonic clock; V4L2 by CAP_PROP_POS_MSEC), less
-`latency_s`; the arrival less `latency_s` for streams; for files the time at which the picture was due. A
-stream or a file that ends is a failure. MJPEG streams are decoded here and strictly: half a picture is none.
-Nothing here moves, so nothing is to be stopped; what a run does without pictures is in docs/safety.md.
+Capture times are the kernel's stamps for cameras (its monotonic clock; V4L2 by CAP_PROP_POS_MSEC), less
+`latency_s`; the arrival less `latency_s` for streams; for files the time at which the image was due. A
+stream or a file that ends is a failure. MJPEG streams are decoded here and strictly: partial images are
+rejected. Nothing here moves, so there is nothing to stop; docs/safety.md describes a run without images.
 """
 
 import os
@@ -24,11 +24,11 @@ from drivers.cameras.sources import FileSource, Settings, StreamSource, V4l2Sour
 from robot_runtime.errors import DriverError, InvalidValueError
 
 OPEN_S = 2.0
-"""How long a camera may take to its first picture [s]."""
+"""How long a camera may take to its first image [s]."""
 
 
 class OpenCvCamera(FittedCamera):
-    """A camera (V4L2), a video file or a stream; the newest picture only."""
+    """A camera (V4L2), a video file or a stream; only the newest image."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class OpenCvCamera(FittedCamera):
         """
         device: a path as /dev/video0 (or /dev/v4l/by-id/..., which stays the same), its number, a video
             file, or a URL.
-        size, fit, rotate, crop: what the pictures become, see `drivers.cameras.fit`.
-        capture_size: what a camera is told to give, (height, width); None: `size`, where nothing is fitted.
-        fps: what a camera is told [Hz]; of a file, the rate at which it is played.
-        fourcc: what a camera is told to send, as "MJPG": many give large pictures only so.
+        size, fit, rotate, crop: the fit of the images, see `drivers.cameras.fit`.
+        capture_size: the size requested from a camera, (height, width); None: `size`, if nothing is fitted.
+        fps: the rate requested from a camera [Hz]; of a file, the rate at which it is played.
+        fourcc: the format requested from a camera, as "MJPG": many give large images only in that format.
         latency_s: from the middle of exposure to the kernel's stamp; of a stream to the arrival [s].
-        loop: begin a file anew at its end.
-        has_noise: whether two pictures of a still scene differ; None: not those of files.
-        open_s: how long the first picture may take [s].
+        loop: restart a file at its end.
+        has_noise: whether two images of a still scene differ; None: not those of files.
+        open_s: how long the first image may take [s].
 
-        InvalidValueError: a number makes no sense, or the camera has no such size.
-        DriverError: there is no such camera, or it gives no picture.
+        InvalidValueError: an invalid number, or the camera has no such size.
+        DriverError: there is no such camera, or it gives no image.
         """
         self._device, kind = kind_of(device)
         fitting = Fit(size=size, fit=fit, rotate=rotate, crop=crop)
@@ -67,29 +67,29 @@ class OpenCvCamera(FittedCamera):
             raise InvalidValueError(f"open_s is above 0 and up to 600 s, got {open_s!r}")
         if capture_size is not None:
             capture_size = a_size("capture_size", capture_size)
-        told = Settings(size=capture_size, fps=fps, fourcc=fourcc)
+        requested = Settings(size=capture_size, fps=fps, fourcc=fourcc)
         self.has_noise = kind != "file" if has_noise is None else bool(has_noise)
         stamps = DeviceTime(latency_s)
         opens: Callable[[], Source]
         match kind:
             case "camera":
-                told = replace(told, size=told.size or fitting.wanted)
+                requested = replace(requested, size=requested.size or fitting.wanted)
                 refuse_missing(self._device)
-                opens = partial(V4l2Source, self._device, told, stamps)
+                opens = partial(V4l2Source, self._device, requested, stamps)
             case "stream":
-                told.refuse(self._device, ("size", "fps", "fourcc"))
+                requested.refuse(self._device, ("size", "fps", "fourcc"))
                 opens = partial(StreamSource, self._device, stamps, open_s)
             case _:
-                told.refuse(self._device, ("size", "fourcc"))
+                requested.refuse(self._device, ("size", "fourcc"))
                 refuse_no_file(self._device)
-                opens = partial(FileSource, self._device, told.fps, loop)
+                opens = partial(FileSource, self._device, requested.fps, loop)
         feed = Feed(f"the {kind} {self._device}", opens, within_s=open_s)
         height, width = feed.first.pixels.shape[:2]
         super().__init__(feed, fitting, (height, width))
 
 
 def kind_of(device: object) -> tuple[str, str]:
-    """Its path or URL, and whether it is a camera, a stream or a file."""
+    """Return its path or URL, and whether it is a camera, a stream or a file."""
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         return f"/dev/video{device}", "camera"
     if not isinstance(device, str | os.PathLike) or not str(device) or "\0" in str(device):
@@ -107,7 +107,7 @@ def kind_of(device: object) -> tuple[str, str]:
 
 
 def refuse_missing(path: str) -> None:
-    """DriverError: there is no such camera; names those that there are."""
+    """DriverError: there is no such camera; the message names those that there are."""
     if not v4l2.is_camera(path):
         there = v4l2.cameras()
         have = f"there are {', '.join(there)}" if there else "this machine has none (no /dev/video*)"
@@ -119,7 +119,7 @@ def refuse_missing(path: str) -> None:
 
 
 def refuse_no_file(path: str) -> None:
-    """DriverError: it is none, or nothing is in it."""
+    """DriverError: it is no file, or empty."""
     if os.path.isdir(path):
         raise DriverError(f"{path} is a folder; a camera, a video file or a URL was expected")
     if not os.path.isfile(path):

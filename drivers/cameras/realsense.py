@@ -1,11 +1,11 @@
-"""Colour cameras of Intel's by their own library: `RealSenseCamera("123456")` (extra `realsense`).
+"""Colour cameras of Intel by their own library: `RealSenseCamera("123456")` (extra `realsense`).
 
-    RealSenseCamera(size=(224, 224), fit="pad")                 the only one there is
+    RealSenseCamera(size=(224, 224), fit="pad")                 the only one connected
     RealSenseCamera("234322070493", capture_size=(480, 640), fps=30, size=(224, 224), fit="crop")
 
-Captures are the device's own stamps in the global time domain, where it has one, brought to this machine's
-monotonic clock; to the middle of exposure, where the frame's metadata say when that was. Else the arrival. In
-both cases less `latency_s`. Nothing here moves, so nothing is to be stopped. No safety function.
+Capture times are the device's own stamps in the global time domain, where it has one, converted to this
+machine's monotonic clock; to the middle of exposure, where the frame's metadata have it. Else the arrival. In
+both cases less `latency_s`. Nothing here moves, so there is nothing to stop. No safety function.
 """
 
 import time
@@ -21,15 +21,15 @@ from drivers.cameras.libraries import realsense
 from robot_runtime.errors import DriverError, InvalidValueError
 
 USUAL: Size = (480, 640)
-"""What it gives where nothing is said."""
+"""Default size of its images."""
 FIRST_S = 5.0
-"""How long a device that is there may take to its first picture [s]."""
+"""How long a connected device may take to its first image [s]."""
 POLL_S = 0.1
-"""How often a device that gives nothing is asked whether it is still there [s]."""
+"""How often a silent device is checked for being connected [s]."""
 
 
 class RealSenseCamera(FittedCamera):
-    """The colour stream of a RealSense; the newest picture only."""
+    """The colour stream of a RealSense; only the newest image."""
 
     def __init__(
         self,
@@ -47,21 +47,21 @@ class RealSenseCamera(FittedCamera):
     ) -> None:
         """
         serial: its number, as `rs-enumerate-devices` shows it; None: the only one.
-        size, fit, rotate, crop: what the pictures become, see `drivers.cameras.fit`.
-        capture_size: what the device is told to give, (height, width); None: `size` where nothing is fitted,
+        size, fit, rotate, crop: the fit of the images, see `drivers.cameras.fit`.
+        capture_size: the size requested from the device, (height, width); None: `size` if nothing is fitted,
             else 480 x 640.
-        fps: pictures a second, as the device has them [Hz].
+        fps: images per second, as the device offers them [Hz].
         latency_s: from the middle of exposure to the stamp [s].
-        has_noise: whether two pictures of a still scene differ.
+        has_noise: whether two images of a still scene differ.
         device: a `pyrealsense2.device` that is used instead of looking for one.
 
-        InvalidValueError: a number makes no sense, or the device has no such size and rate.
-        DriverError: there is no such device, or it gives no picture.
+        InvalidValueError: an invalid number, or the device has no such size and rate.
+        DriverError: there is no such device, or it gives no image.
         """
         fitting = Fit(size=size, fit=fit, rotate=rotate, crop=crop)
-        told = a_size("capture_size", capture_size) if capture_size is not None else None
-        source = told or fitting.wanted or USUAL
-        fitting.size_of(source)  # before the device is looked for
+        requested = a_size("capture_size", capture_size) if capture_size is not None else None
+        source = requested or fitting.wanted or USUAL
+        fitting.size_of(source)  # before the search for the device
         self.has_noise = bool(has_noise)
         stamps, rs = DeviceTime(latency_s), realsense()
         found = device if device is not None else the_device(rs, serial)
@@ -75,20 +75,20 @@ class RealSenseCamera(FittedCamera):
 
 
 def the_device(rs: Any, serial: str | None) -> Any:
-    """DriverError: there is no such device, or more than one to choose from."""
+    """Find the device. DriverError: there is no such device, or more than one."""
     devices = {d.get_info(rs.camera_info.serial_number): d for d in rs.context().query_devices()}
     if not devices:
         raise DriverError("there is no RealSense at this machine; is its cable in a USB 3 socket?")
     there = ", ".join(f"{name} ({d.get_info(rs.camera_info.name)})" for name, d in devices.items())
     if serial is None and len(devices) > 1:
-        raise DriverError(f"there are several RealSense, say which by its serial: {there}")
+        raise DriverError(f"there are several RealSense, choose one by its serial: {there}")
     if serial is not None and str(serial) not in devices:
         raise DriverError(f"there is no RealSense {serial}; there are {there}")
     return devices[str(serial)] if serial is not None else next(iter(devices.values()))
 
 
 def the_stream(rs: Any, device: Any, size: Size, fps: float) -> tuple[Any, Any]:
-    """Sensor and profile of the colour pictures of that size; InvalidValueError: there are none."""
+    """Return sensor and profile of the colour images of that size; InvalidValueError: there are none."""
     has: dict[tuple[int, int, int], tuple[Any, Any]] = {}
     for sensor in device.query_sensors():
         for profile in sensor.get_stream_profiles():
@@ -98,16 +98,17 @@ def the_stream(rs: Any, device: Any, size: Size, fps: float) -> tuple[Any, Any]:
     if not has:
         raise InvalidValueError("this RealSense has no colour pictures")
     if (*size, fps) not in has:
-        told = "; ".join(f"({h}, {w}) at {rate} Hz" for h, w, rate in sorted(has))
+        offered = "; ".join(f"({h}, {w}) at {rate} Hz" for h, w, rate in sorted(has))
         raise InvalidValueError(
-            f"the RealSense has no colour pictures of {size} (height, width) at {fps!r} Hz, it has {told}; "
+            f"the RealSense has no colour pictures of {size} (height, width) at {fps!r} Hz; it has "
+            f"{offered}; "
             "size with fit = 'pad', 'crop' or 'stretch' makes others of them"
         )
     return has[(*size, int(fps))]
 
 
 class _ColourStream:
-    """A sensor that runs."""
+    """A running sensor."""
 
     def __init__(self, rs: Any, device: Any, sensor: Any, profile: Any, stamps: DeviceTime) -> None:
         self._rs, self._device, self._sensor, self._stamps = rs, device, sensor, stamps
@@ -131,8 +132,8 @@ class _ColourStream:
         stamp_ns = self._stamp_ns(frame)
         video = frame.as_video_frame()
         if not video:
-            raise ValueError("a frame that is no picture")
-        pixels = np.array(video.get_data(), np.uint8)  # a copy: the frame's memory is used again
+            raise ValueError("a frame that is no image")
+        pixels = np.array(video.get_data(), np.uint8)  # a copy: the frame's memory is reused
         return Shot(pixels=pixels, t_ns=self._stamps.capture_ns(stamp_ns, arrival_ns))
 
     def close(self) -> None:
@@ -140,7 +141,7 @@ class _ColourStream:
         self._sensor.close()
 
     def _stamp_ns(self, frame: Any) -> int | None:
-        """Middle of exposure, or what the device stamps, on the monotonic clock; None: neither."""
+        """Return the middle of exposure, or the device's stamp, on the monotonic clock; None: neither."""
         rs = self._rs
         if frame.get_frame_timestamp_domain() == rs.timestamp_domain.hardware_clock:
             return None

@@ -1,4 +1,4 @@
-"""What the kernel (Video4Linux2) says of this machine's cameras: which there are, which sizes they have."""
+"""Lists this machine's cameras and their image sizes by the kernel (Video4Linux2)."""
 
 import os
 import stat
@@ -16,14 +16,14 @@ _CAPTURE, _DISCRETE = 1, 1
 _MAJOR = 81
 """The device number of all Video4Linux devices."""
 _MANY = 64
-"""More of a kind than any camera has."""
+"""More formats or sizes than any camera has."""
 
 Ioctl = Callable[[int, bytes], bytes]
-"""Request and argument -> the argument as the kernel has filled it in; OSError: there is no such."""
+"""Request and argument -> the argument as the kernel has filled it in; OSError: there is no such entry."""
 
 
 def cameras() -> list[str]:
-    """Their paths and names, as a person is told of them."""
+    """Return paths and names of the cameras, for messages."""
     out = []
     for path in sorted(Path("/dev").glob("video*"), key=lambda path: (len(path.name), path.name)):
         try:
@@ -35,7 +35,7 @@ def cameras() -> list[str]:
 
 
 def is_device(path: str) -> bool:
-    """Whether it is a device file, of a camera or anything else."""
+    """Whether it is a device file, of any kind."""
     try:
         return stat.S_ISCHR(os.stat(path).st_mode)
     except OSError:
@@ -43,12 +43,12 @@ def is_device(path: str) -> bool:
 
 
 def is_camera(path: str) -> bool:
-    """Whether it is a device file of a camera's."""
+    """Whether it is a device file of a camera."""
     return is_device(path) and os.major(os.stat(path).st_rdev) == _MAJOR
 
 
 def users(path: str) -> list[str]:
-    """Processes that have it open and may be looked into, with their names."""
+    """Return the processes that have it open, with their names, as far as they are visible."""
     wanted, out = os.path.realpath(path), []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -60,7 +60,7 @@ def users(path: str) -> list[str]:
 
 
 def sizes(path: str) -> list[tuple[int, int]]:
-    """(height, width) of all pictures that it can give, small ones first; none where it does not say."""
+    """Return (height, width) of all image sizes, small ones first; none where it does not report them."""
     import fcntl
 
     try:
@@ -74,7 +74,7 @@ def sizes(path: str) -> list[tuple[int, int]]:
 
 
 def listed(ioctl: Ioctl) -> list[tuple[int, int]]:
-    """The sizes that these calls give; of a range its ends."""
+    """Return the sizes that these calls report; of a range its ends."""
     found: set[tuple[int, int]] = set()
     for i in range(_MANY):
         try:

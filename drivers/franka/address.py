@@ -1,4 +1,4 @@
-"""Whether a Franka's control box answers, before anything is started that takes longer to find out."""
+"""Checks that a Franka's control box answers, before a slower connection is started."""
 
 import socket
 
@@ -6,11 +6,11 @@ from robot_runtime.errors import DriverError
 
 
 def check_somebody_answers(host: str, port: int, what: str, timeout_s: float = 1.5) -> None:
-    """DriverError: nobody listens there."""
+    """DriverError: no server listens there."""
     try:
         socket.create_connection((host, port), timeout_s).close()
     except OSError as error:
         raise DriverError(
-            f"{what}: nobody answers at {host}, TCP port {port}, within {timeout_s:g} s ({error}). Is the "
+            f"{what}: no answer from {host}, TCP port {port}, within {timeout_s:g} s ({error}). Is the "
             "address right (ping it), is the robot on, and is FCI activated in Desk?"
         ) from None

@@ -1,4 +1,4 @@
-"""A Franka arm: `FrankaArm`. What stops it is written in `drivers.franka`."""
+"""A Franka arm: `FrankaArm`. `drivers.franka` describes what stops it."""
 
 import tempfile
 import time
@@ -26,28 +26,29 @@ from robot_runtime.errors import DriverError, InvalidValueError
 from robot_runtime.robot.lease import check_free
 
 HOME = (0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785)
-"""[rad]"""
+"""Home position [rad]."""
 _NUM_JOINTS = 7
 _SHEETS = {"fr3": FR3_LIMITS, "fer": FER_LIMITS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Payload:
-    """What the arm carries beyond the hand that Desk knows."""
+    """A load on the arm, in addition to the end effector that Desk knows."""
 
     mass: float
     """[kg]"""
     center: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Of mass, in the flange [m]."""
+    """Centre of mass in the flange [m]."""
     inertia: tuple[float, ...] = (1e-4, 0.0, 0.0, 0.0, 1e-4, 0.0, 0.0, 0.0, 1e-4)
     """3 x 3 about the centre of mass, by columns [kg m²]."""
 
 
 class FrankaArm:
-    """An FR3 or FER over FCI, in a process of its own; joint positions and hand poses, by an impedance."""
+    """An FR3 or FER over FCI, in its own process; joint positions and end-effector poses, by impedance
+    control."""
 
     takes = (JointPosition, EndEffectorPose, WorldEndEffectorPose)
-    """What it may be told, see `Robot(actions=...)`; `JointVelocity` only if it is integrated."""
+    """The commands it takes, see `Robot(actions=...)`; `JointVelocity` only if it is integrated."""
 
     def __init__(
         self,
@@ -69,25 +70,27 @@ class FrankaArm:
         needs_real_time: bool = True,
         log_folder: str | Path | None = None,
     ) -> None:
-        """Connects, which takes a second or two; moves nothing.
+        """Connect, which takes a second or two; move nothing.
 
         host: address of the control box's network port.
-        model: fr3, or fer, the Panda: whose data sheet holds.
+        model: fr3, or fer, the Panda: selects the data sheet.
         stiffness, damping: of the joints (7,) [Nm/rad, Nms/rad]; no damping: critical.
-        translational_stiffness, rotational_stiffness: of the hand, for pose commands [N/m, Nm/rad].
-        limits: what setpoints keep; by default, and at most, those of the model's data sheet.
+        translational_stiffness, rotational_stiffness: of the end effector, for pose commands [N/m, Nm/rad].
+        limits: limits of the setpoints; by default, and at most, those of the model's data sheet.
         torque_thresholds, force_thresholds: beyond them the robot stops itself [Nm], [N and Nm].
-        payload: what it carries beyond the hand; or the fields of `Payload` as a table.
-        X_BA: the arm's mount A in the mobile base, or in what several arms share; by default they are one.
-            Or its numbers (x, y, z, qw, qx, qy, qz).
-        period_s: of setpoints to the robot. silence_s: after so long without a command the arm is braked.
-        state_timeout_s: a state older than this ends it.
+        payload: the load in addition to the end effector; or the fields of `Payload` as a table.
+        X_BA: the arm's mount A in the mobile base, or in a frame that several arms share; by default
+            identity. Or its numbers (x, y, z, qw, qx, qy, qz).
+        period_s: of setpoints to the robot [s]. silence_s: the arm is braked after this long without a
+            command [s].
+        state_timeout_s: a state older than this is a fault [s].
         needs_real_time: refuse a kernel without PREEMPT_RT.
-        log_folder: where the last second before a fault is written; by default where temporary files go.
+        log_folder: where the last second before a fault is written; by default the folder for temporary
+            files.
 
         RobotBusyError: another program on this machine drives it.
-        InvalidValueError: a number makes no sense. DriverError: nobody answers there, or it cannot be
-            set up; says why.
+        InvalidValueError: an invalid number. DriverError: no answer, or it cannot be set
+            up; the message states why.
         """
         limits = _checked(limits, model)
         self.limits = limits
@@ -121,7 +124,7 @@ class FrankaArm:
 
     @property
     def fault(self) -> str:
-        """Why it takes no commands until `recover`; empty: it does."""
+        """Why it takes no commands until `recover`; empty: it takes them."""
         return self._fault_of(self._child.report())
 
     @property
@@ -131,22 +134,23 @@ class FrankaArm:
 
     @property
     def success_rate(self) -> float:
-        """Share of commands that reached the robot in time, of late; below 0.9 something is wrong."""
+        """Recent share of commands that reached the robot in time; below 0.9 something is wrong."""
         return self._child.report().success_rate
 
     @property
     def setpoint(self) -> list[float]:
-        """What its impedance was told last: joints [rad], or position and quaternion of the hand [m, wxyz];
+        """The last target of its impedance: joints [rad], or position and quaternion of the end effector [m,
+        wxyz];
         empty: it is not under control."""
         return self._child.report().sent
 
     @property
     def pid(self) -> int:
-        """Of the process that speaks to the robot."""
+        """Id of the process that communicates with the robot."""
         return self._child.pid
 
     def read(self) -> ArmState:
-        """DriverError: the arm has stopped for a fault, or is silent."""
+        """Read the state. DriverError: the arm has stopped for a fault, or is silent."""
         report = self._healthy()
         return ArmState(
             t_ns=report.t_ns,
@@ -156,38 +160,39 @@ class FrankaArm:
         )
 
     def write(self, command: ArmCommand) -> ArmCommand:
-        """What is sent is inside the arm's range; how fast it gets there is the driver's affair.
+        """Send a command, clipped to the arm's range; the driver controls the speed of the motion.
 
-        DriverError: as in `read`, or it is no command for this arm; nothing moves then.
+        DriverError: as in `read`, or an invalid command for this arm; nothing moves then.
         """
         recoveries, number = self._order.recoveries, self._order.number + 1
         match command:
             case JointCommand(q=q):
                 if np.shape(q) != (_NUM_JOINTS,) or not np.isfinite(q).all():
-                    raise DriverError(f"{self._child.what} is told 7 finite positions, got {np.asarray(q)}")
+                    raise DriverError(f"{self._child.what}: expected 7 finite positions, got {np.asarray(q)}")
                 q = np.clip(q, self.limits.q_min, self.limits.q_max)
                 order = ArmOrder(number=number, recoveries=recoveries, q=q.tolist())
                 command = JointCommand(q=q)
             case PoseCommand(p_BE=p, quat_BE=quat):
                 if not (np.isfinite(p).all() and np.isfinite(quat).all()):
-                    raise DriverError(f"{self._child.what} is told finite poses, got {p} and {quat}")
+                    raise DriverError(f"{self._child.what}: expected a finite pose, got {p} and {quat}")
                 X_AE = self._X_BA.inverse() * command.X_BE
                 pose = X_AE.translation.tolist(), quaternion_from_rotation(X_AE.rotation).tolist()
                 order = ArmOrder(number=number, recoveries=recoveries, pose=pose)
             case _:
                 raise DriverError(
-                    f"{self._child.what} is told joint positions or hand poses, got {type(command).__name__}"
+                    f"{self._child.what}: expected joint positions or a pose, got {type(command).__name__}"
                 )
         self._healthy()
         self._put(order)
         return command
 
     def stop(self) -> None:
-        """Bring the arm to rest at once, by damping alone, and end control; the next `write` starts anew."""
+        """Bring the arm to rest at once, by damping alone, and end control; the next `write` starts it
+        again."""
         self._put(ArmOrder(number=self._order.number, recoveries=self._order.recoveries))
 
     def recover(self, timeout_s: float = 10.0) -> None:
-        """Have the robot forget its errors, if whoever asks has looked at why they came. Waits for it.
+        """Clear the robot's errors, once the operator has checked their cause. Waits for it.
 
         The next command starts from where the arm is measured. DriverError: it does not recover.
         """
@@ -201,9 +206,9 @@ class FrankaArm:
         self._healthy()
 
     def go_home(self, q: Sequence[float] = HOME, *, speed: float = 0.3, timeout_s: float = 60.0) -> None:
-        """Go straight in joint space, and wait until it is there; for before a run.
+        """Move straight in joint space, and wait for the end of the motion; for use before a run.
 
-        speed: of the joint that has the longest way [rad/s]. DriverError: it does not get there.
+        speed: of the joint with the longest distance [rad/s]. DriverError: it does not get there.
         """
         aim = np.array(_numbers("q", q, _NUM_JOINTS))
         start, began_ns = self.read().q, self.robot_time_ns

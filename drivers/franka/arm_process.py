@@ -1,11 +1,11 @@
-"""The process that speaks to a Franka arm: states out at 1 kHz, setpoints in through `SetpointLead`.
+"""The process that communicates with a Franka arm: states out at 1 kHz, setpoints in through `SetpointLead`.
 
-    idle ── first order ──► tracking ── order to stand, end, life line cut ──► stopping ──► idle
+    idle ── first order ──► tracking ── order to stop, end, life line cut ──► stopping ──► idle
       ▲                        │ control ended, reflex, robot silent
       └───── recover ─────── fault
 
-Time here is the robot's own: a step is due when its clock says so, and a command's age is counted by it. Only
-silence of the robot itself is told by this machine's clock.
+Time here is the robot's own: a step is due by its clock, and a command's age is counted by it. Only
+silence of the robot itself is measured by this machine's clock.
 """
 
 import logging
@@ -30,22 +30,22 @@ from robot_runtime.robot.scheduling import real_time_thread
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.0005
-"""Between two looks at the state [s]."""
-_STANDS = 0.05
-"""Joints that are slower than this stand [rad/s]."""
+"""Interval between reads of the state [s]."""
+_AT_REST = 0.05
+"""Joints slower than this are at rest [rad/s]."""
 _STOP_S = 5.0
-"""How long coming to rest may take before the end is not waited for [s]."""
+"""How long to wait for the arm to come to rest [s]."""
 _RECOVERS_S = 2.0
-"""How long after it was told to recover a state without errors may take [s]."""
+"""How long a state without errors may take after a recovery [s]."""
 _LOGGED = 1000
-"""States kept for a fault: a second."""
+"""States kept for the log of a fault: a second."""
 
 
 class ArmLoop:
-    """What the process does again and again; `franky` is the library, imported by the caller."""
+    """The loop of the process; `franky` is the library, imported by the caller."""
 
     def __init__(self, franky: Any, config: ArmConfig, descriptor: int) -> None:
-        """Connects and sets the robot up; franky's errors come out as they are."""
+        """Connect and set up the robot; raises franky's errors."""
         self._franky, self._config = franky, config
         self._orders = Newest(ArmOrder, descriptor)
         self._reports: Newest[ArmReport] = Newest(ArmReport, descriptor, 2 * SLOT)
@@ -56,7 +56,7 @@ class ArmLoop:
             else franky.RealtimeConfig.Ignore,
         )
         self._is_set_up = False
-        if self._robot.state.robot_mode not in self._stopped_modes:  # which takes no settings
+        if self._robot.state.robot_mode not in self._stopped_modes:  # these modes take no settings
             self._set_up()
         self._lead = SetpointLead(
             limits_from_plain(config.limits), period_s=config.period_s, silence_s=config.silence_s
@@ -72,13 +72,13 @@ class ArmLoop:
         self._log: deque[ArmReport] = deque(maxlen=_LOGGED)
 
     def run(self, life: LifeLine) -> None:
-        """Until the life line is cut."""
+        """Run until the life line is cut."""
         while not life.is_cut():
             self.look()
             time.sleep(_LOOK_S)
 
     def look(self) -> None:
-        """One look at the state and at the orders."""
+        """Read the state and the orders once."""
         try:
             is_new = self._see()
             newest = self._orders.get()
@@ -87,14 +87,12 @@ class ArmLoop:
                 self._recover(order)
             elif not self._fault:
                 self._check()
-                self._obey(order)
+                self._execute(order)
             if is_new or self._fault:
-                self._tell()
-        except (
-            Exception
-        ) as error:  # franky's, or of the network beneath it: whatever it is, the arm is stopped
+                self._report_state()
+        except Exception as error:  # of franky or the network: the arm is stopped in any case
             self._fail(f"{type(error).__name__}: {error}")
-            self._tell()
+            self._report_state()
 
     def end(self) -> None:
         """Bring the arm to rest; waits for it."""
@@ -119,7 +117,7 @@ class ArmLoop:
     # ---- states ----------------------------------------------------------------------------------------
 
     def _see(self) -> bool:
-        """Whether there is a new state."""
+        """Read the state; return whether it is new."""
         state = self._robot.state
         robot_ns = state.time.to_msec() * 1_000_000
         if robot_ns == self._robot_ns:
@@ -127,7 +125,7 @@ class ArmLoop:
         self._state, self._robot_ns, self._seen_ns = state, robot_ns, time.monotonic_ns()
         return True
 
-    def _tell(self) -> None:
+    def _report_state(self) -> None:
         state = self._state
         if state is None:
             return
@@ -148,7 +146,7 @@ class ArmLoop:
         self._reports.put(report)
 
     def _check(self) -> None:
-        """Latch what is wrong with the robot."""
+        """Latch a fault of the robot."""
         mode, (reflex, user_stopped) = self._state.robot_mode, self._stopped_modes
         silent_s = (time.monotonic_ns() - self._seen_ns) / NS_PER_S
         if mode == reflex:
@@ -175,13 +173,13 @@ class ArmLoop:
         return ", ".join(sorted(found)) or "it names no error"
 
     def _fail(self, why: str) -> None:
-        """Stop, and take nothing more until the operator recovers it."""
+        """Stop, and take no more commands until the operator recovers it."""
         if self._fault:
             return
-        self._fault = f"{why}; call recover() when that has been seen to"
+        self._fault = f"{why}; call recover() once that is fixed"
         try:
             self._stop()
-        except (self._franky.Exception, RuntimeError) as error:  # as where nobody answers any more
+        except (self._franky.Exception, RuntimeError) as error:  # as when the robot no longer answers
             logger.warning("%s: stopping: %s", self._config.host, error)
         if self._log:
             self._fault += f" (the last second: {write_log(self._config, self._log)})"
@@ -189,7 +187,7 @@ class ArmLoop:
 
     # ---- orders ----------------------------------------------------------------------------------------
 
-    def _obey(self, order: ArmOrder) -> None:
+    def _execute(self, order: ArmOrder) -> None:
         if self._fault:
             return
         command = _command(order)
@@ -197,7 +195,7 @@ class ArmLoop:
             self._stop()
             return
         if order.number == self._number and self._tracker is None:
-            return  # obeyed, and stopped since
+            return  # executed, and stopped since
         if self._kind is not type(command) or self._tracker is None:
             self._start(command)
         if order.number != self._number:
@@ -206,7 +204,7 @@ class ArmLoop:
         self._step()
 
     def _step(self) -> None:
-        """Send the next setpoint, if one is due; what is missed is skipped."""
+        """Send the next setpoint, if one is due; missed ones are skipped."""
         if self._robot_ns < self._due_ns:
             return
         self._due_ns += self._period_ns
@@ -243,32 +241,32 @@ class ArmLoop:
         self._kind, self._due_ns = type(command), self._robot_ns
 
     def _stop(self) -> None:
-        """Damping alone, until the arm stands."""
+        """Stop by damping alone, until the arm is at rest."""
         if self._tracker is None or self._is_stopping or not self._robot.is_in_control:
             return
         self._robot.move(self._franky.TorqueStopMotion(), asynchronous=True)
         self._is_stopping = True
 
     def _recover(self, order: ArmOrder) -> None:
-        """Forget errors; what was ordered before counts as obeyed."""
+        """Clear errors; earlier orders count as executed."""
         self._recoveries, self._number = order.recoveries, order.number
         try:
             self._robot.join_motion(timeout=_STOP_S)
-        except self._franky.Exception as error:  # what ended the motion: it is known by now
+        except self._franky.Exception as error:  # the error that ended the motion is known by now
             logger.info("%s: %s", self._config.host, error)
         self._tracker, self._is_stopping, self._sent = None, False, []
         self._see()
         fastest = float(np.abs(self._state.dq).max())
-        if fastest > _STANDS:
-            self._fault = f"it still moves, at {fastest:.2f} rad/s; call recover() when it stands"
+        if fastest > _AT_REST:
+            self._fault = f"it still moves, at {fastest:.2f} rad/s; call recover() when it is at rest"
             return
-        self._robot.recover_from_errors()  # says what the newest state does, which may be of before
+        self._robot.recover_from_errors()  # its result is of the newest state, which may be older
         self._fault = "" if self._has_recovered() else f"it does not recover: {self._errors()}"
         if not (self._fault or self._is_set_up):
             self._set_up()
 
     def _has_recovered(self) -> bool:
-        """Whether a state without errors comes: those that were on their way tell of what has been."""
+        """Wait for a state without errors: states in transit still report the old ones."""
         deadline_s = time.monotonic() + _RECOVERS_S
         while time.monotonic() < deadline_s:
             self._see()

@@ -1,4 +1,4 @@
-"""What is told and kept when a Franka arm cannot be set up, or stops."""
+"""Messages and logs for a Franka arm that cannot be set up, or stops."""
 
 import csv
 import logging
@@ -16,7 +16,7 @@ WHEELS = "https://timschneider42.github.io/franky/whl/by-robot-server-version"
 
 
 def explained(error: Exception, config: ArmConfig, franky: Any) -> str:
-    """Why a robot could not be set up, and what mends it."""
+    """Describe why a robot could not be set up, and the fix."""
     if isinstance(error, franky.IncompatibleVersionException):
         found = re.search(r"server version:? (\d+)", str(error), re.IGNORECASE)
         return (
@@ -26,15 +26,15 @@ def explained(error: Exception, config: ArmConfig, franky: Any) -> str:
         )
     if isinstance(error, franky.RealtimeException):
         return (
-            f"{error} FCI wants a kernel with PREEMPT_RT: without, packets come late and the robot stops. "
-            "To go on all the same, as in simulation: needs_real_time = false in its table of the file, "
+            f"{error} FCI needs a kernel with PREEMPT_RT: without, packets come late and the robot stops. "
+            "To continue anyway, as in simulation: needs_real_time = false in its table of the file, "
             "or FrankaArm(..., needs_real_time=False)"
         )
     return f"{type(error).__name__}: {error}"
 
 
 def write_log(config: ArmConfig, reports: Iterable[ArmReport]) -> Path:
-    """The last second before a fault as CSV; where it is, or should be."""
+    """Write the last second before a fault as CSV; return its path, even if that failed."""
     path = Path(config.log_folder) / f"franka-{config.host}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
     vectors = ("q", "dq", "tau_ext", "sent")
     try:

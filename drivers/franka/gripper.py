@@ -1,4 +1,4 @@
-"""The Franka hand: `FrankaGripper`. What stops it is written in `drivers.franka`."""
+"""The Franka gripper: `FrankaGripper`. `drivers.franka` describes what stops it."""
 
 import math
 import time
@@ -14,23 +14,23 @@ from robot_runtime.robot.lease import check_free
 
 
 class FrankaGripper:
-    """The hand at an arm's address, in a process of its own, as its moves block whoever asks for them."""
+    """The gripper at an arm's address, in its own process, as its moves block the caller."""
 
     def __init__(
         self, host: str, *, speed: float = 0.1, force: float = 30.0, state_timeout_s: float = 1.0
     ) -> None:
-        """Connects; moves nothing. The hand has to have been homed in Desk.
+        """Connect; move nothing. The gripper must have been homed in Desk.
 
         speed: of the distance between the fingers [m/s]. force: with which it closes [N].
-        state_timeout_s: a state older than this is a fault; the hand reports more seldom than the arm, and
-            while a move begins not at all.
+        state_timeout_s: a state older than this is a fault [s]; the gripper reports less often than the arm,
+            and not at all while a move begins.
 
         RobotBusyError: another program on this machine drives it.
-        InvalidValueError: a number makes no sense. DriverError: nobody answers there.
+        InvalidValueError: an invalid number. DriverError: no answer there.
         """
         if not (0.0 < speed <= 0.2 and 0.0 < force <= 70.0):
             raise InvalidValueError(
-                f"a Franka hand moves at up to 0.2 m/s and closes with up to 70 N, got {speed} and {force}"
+                f"expected a gripper speed up to 0.2 m/s and a force up to 70 N, got {speed} and {force}"
             )
         if not 0.0 < state_timeout_s <= 60.0:
             raise InvalidValueError(f"state_timeout_s is above 0 and up to 60, got {state_timeout_s}")
@@ -44,16 +44,16 @@ class FrankaGripper:
 
     @property
     def max_width(self) -> float:
-        """As found when it was homed [m]."""
+        """The opening found when it was homed [m]."""
         return self._child.report().max_width
 
     @property
     def pid(self) -> int:
-        """Of the process that speaks to the hand."""
+        """Id of the process that communicates with the gripper."""
         return self._child.pid
 
     def read(self) -> GripperState:
-        """DriverError: the hand is silent."""
+        """Read the state. DriverError: the gripper is silent."""
         report = self._healthy()
         return GripperState(width=report.width, t_ns=report.t_ns)
 
@@ -66,15 +66,15 @@ class FrankaGripper:
         return report
 
     def write(self, command: GripperCommand) -> GripperCommand:
-        """Never waits: the newest width is gone to when the hand is free, or at once if it goes elsewhere."""
+        """Send a width; never waits. The gripper moves when it is free, at once if the direction reverses."""
         if not math.isfinite(command.width):
-            raise DriverError(f"{self._child.what} is told a finite width, got {command.width}")
+            raise DriverError(f"{self._child.what}: expected a finite width, got {command.width}")
         self._healthy()
         self._child.orders.put(GripperOrder(width=command.width))
         return command
 
     def stop(self) -> None:
-        """End a move that is under way; what is held is held on to."""
+        """End a move in progress; the grip is kept."""
         self._child.orders.put(GripperOrder())
 
     def close(self) -> None:

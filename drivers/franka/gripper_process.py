@@ -1,4 +1,4 @@
-"""The process that speaks to a Franka hand: widths out, and moves in threads of their own, as they block."""
+"""The process that communicates with a Franka gripper; moves run in separate threads, as they block."""
 
 import logging
 import signal
@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.005
 _SAME = 0.001
-"""Widths that differ by less are one [m]."""
+"""Widths that differ by less are equal [m]."""
 _ANY = 1.0
-"""Tolerance with which any width at which the fingers meet something is a grasp [m]."""
+"""Tolerance with which contact at any width counts as a grasp [m]."""
 
 
 class GripperLoop:
-    """What the process does again and again; `franky` is the library."""
+    """The loop of the process; `franky` is the library."""
 
     def __init__(self, franky: Any, config: GripperConfig, descriptor: int) -> None:
         self._franky, self._config = franky, config
@@ -30,13 +30,13 @@ class GripperLoop:
         self._reports: Newest[GripperReport] = Newest(GripperReport, descriptor, 2 * SLOT)
         self._hand = franky.Gripper(config.host)
         self._going: float | None = None
-        """Where the move under way goes, or the last one went; None: stopped."""
+        """Target width of the current or the last move; None: stopped."""
         self._width = self._max_width = 0.0
         self._number, self._is_moving = 0, False
-        """Of the last move; whether it is under way."""
+        """Number of the last move; whether it is in progress."""
 
     def run(self, life: LifeLine) -> None:
-        """Until the life line is cut."""
+        """Run until the life line is cut."""
         while not life.is_cut():
             state, t_ns = self._hand.state, time.monotonic_ns()
             self._width, self._max_width = state.width, state.max_width
@@ -44,16 +44,16 @@ class GripperLoop:
                 t_ns=t_ns, width=state.width, max_width=state.max_width, is_moving=self._is_moving
             )
             self._reports.put(report)
-            self._obey()
+            self._execute()
             time.sleep(_LOOK_S)
 
     def end(self) -> None:
-        """Stop a move under way; what is held is held on to."""
+        """Stop a move in progress; the grip is kept."""
         if self._is_moving:
             self._is_moving, self._going = False, None
             self._hand.stop()
 
-    def _obey(self) -> None:
+    def _execute(self) -> None:
         newest = self._orders.get()
         aim = newest[1].width if newest is not None else None
         if aim is None:
@@ -71,14 +71,14 @@ class GripperLoop:
             move.start()
 
     def _is_elsewhere(self, aim: float) -> bool:
-        """Whether a move under way leads the wrong way."""
+        """Whether a move in progress goes in the wrong direction."""
         going, width = self._going, self._width
         return going is not None and (aim - width) * (going - width) < 0.0 and abs(aim - width) > 5 * _SAME
 
     def _go(self, width: float, is_closing: bool, number: int) -> None:
         """Open to a width, or close to it with force on what is between the fingers; waits for the hand.
 
-        One that was stopped may come back late, or never: it does not count any more.
+        The call of a stopped move may return late, or never: it no longer counts.
         """
         speed = self._config.speed
         try:

@@ -1,4 +1,4 @@
-"""What the robot's process and a driver's own process tell each other."""
+"""Messages between the robot's process and a driver's own process."""
 
 from dataclasses import asdict
 from typing import Any
@@ -11,12 +11,12 @@ from robot_runtime.core.plan.limits import JointLimits, MotionLimits, SpeedCurve
 PlainLimits = dict[str, dict[str, list[float]] | list[float] | bool]
 
 HOST_PORT = 1337
-"""Where FCI answers (TCP)."""
+"""Port of FCI (TCP)."""
 GRIPPER_PORT = 1338
 
 
 class ArmConfig(Struct, frozen=True, kw_only=True):
-    """How an arm is set up; see `FrankaArm`."""
+    """The settings of an arm; see `FrankaArm`."""
 
     host: str
     stiffness: list[float]
@@ -36,15 +36,15 @@ class ArmConfig(Struct, frozen=True, kw_only=True):
 
 
 class ArmOrder(Struct, frozen=True, kw_only=True):
-    """The newest command to an arm; what is left out is left alone."""
+    """The newest command to an arm; fields left out do not change."""
 
     number: int = 0
-    """A new one for every command."""
+    """Increases with every command."""
     q: list[float] | None = None
     pose: tuple[list[float], list[float]] | None = None
     """p_BE [m], quat_BE wxyz, in the arm's mount."""
     recoveries: int = 0
-    """How often the operator has asked for a recovery so far."""
+    """Number of recoveries requested so far."""
 
 
 class ArmReport(Struct, frozen=True, kw_only=True):
@@ -56,20 +56,20 @@ class ArmReport(Struct, frozen=True, kw_only=True):
     q: list[float]
     dq: list[float]
     pose: list[float]
-    """Of the hand in the arm's mount: 4 x 4, by rows."""
+    """Pose of the end effector in the arm's mount: 4 x 4, by rows."""
     tau_ext: list[float]
     mode: str
     success_rate: float
-    """Share of commands that reached the robot in time, of late."""
+    """Recent share of commands that reached the robot in time."""
     sent: list[float]
     """The last setpoint to the tracker; empty: none is running."""
     fault: str = ""
     recoveries: int = 0
-    """How many have been done, well or not: then there is a fault."""
+    """Number of recoveries done; after a failed one there is a fault."""
 
 
 class GripperConfig(Struct, frozen=True, kw_only=True):
-    """How a hand is set up; see `FrankaGripper`."""
+    """The settings of a gripper; see `FrankaGripper`."""
 
     host: str
     speed: float
@@ -77,13 +77,13 @@ class GripperConfig(Struct, frozen=True, kw_only=True):
 
 
 class GripperOrder(Struct, frozen=True, kw_only=True):
-    """The newest command to a hand; None: stand."""
+    """The newest command to a gripper; None: stop."""
 
     width: float | None = None
 
 
 class GripperReport(Struct, frozen=True, kw_only=True):
-    """The newest state of a hand."""
+    """The newest state of a gripper."""
 
     t_ns: int
     width: float
@@ -93,7 +93,7 @@ class GripperReport(Struct, frozen=True, kw_only=True):
 
 
 def limits_to_plain(limits: JointLimits) -> PlainLimits:
-    """Limits as lists, to go to another process."""
+    """Convert limits to lists, for another process."""
     out: PlainLimits = {}
     for name, value in vars(limits).items():
         if isinstance(value, np.ndarray):
@@ -106,7 +106,7 @@ def limits_to_plain(limits: JointLimits) -> PlainLimits:
 
 
 def limits_from_plain(plain: PlainLimits) -> JointLimits:
-    """What `limits_to_plain` was given."""
+    """Convert back the result of `limits_to_plain`."""
     kinds = {"dq_curve": SpeedCurve, "hand_translation": MotionLimits, "hand_rotation": MotionLimits}
     given: dict[str, Any] = {}
     for name, value in plain.items():

@@ -1,12 +1,12 @@
-"""Where a stream of commands is meant to be now, whatever its arrivals do: `CommandStream`.
+"""The current value of a stream of commands, independent of jitter in their arrivals: `CommandStream`.
 
-    arrivals    |    |      | |    |     late by what processes and networks add
+    arrivals    |    |      | |    |     delayed by processes and networks
     due         |    |    |    |    |    a line through the last arrivals: P apart
-    played     ----->----->----->---->   a playhead along the commands, that never jumps
+    played     ----->----->----->---->   a playhead along the commands, which does not jump
 
-Commands are made at a steady rate, and keep their limits at that rate. Taken at their arrivals they do not:
-1 ms of jitter at 2 rad/s looks like 125 rad/s² to a loop of 250 Hz. So they are played at their own rate, as
-much later as arrivals are late, and the playhead is only ever made a little quicker or slower.
+Commands are made at a steady rate, and keep their limits at that rate. Applied at their arrivals they do not:
+1 ms of jitter at 2 rad/s looks like 125 rad/s² to a loop of 250 Hz. So they are played at their own rate,
+delayed as much as arrivals are late, and the playhead is only sped up or slowed down a little.
 """
 
 from collections import deque
@@ -18,14 +18,14 @@ from robot_runtime.core.values.shapes import Float
 LONGEST_NS = 200_000_000
 """Commands that are farther apart than this are no stream [ns]."""
 FOLLOWED_NS = 10_000_000
-"""A stream is followed on beyond its newest command for so long, or for one and a half periods [ns]."""
+"""A stream is extrapolated beyond its newest command for this long, or for one and a half periods [ns]."""
 _KEPT = 64
 _TAU_NS = 200_000_000
-"""How soon the playhead is where it should be [ns]."""
+"""Time constant with which the playhead is corrected [ns]."""
 _OFF_NS = 40_000_000
-"""Farther off than this it jumps [ns]."""
+"""Beyond this error the playhead jumps [ns]."""
 _LATE = 3.0
-"""Played later than the line by so many times what arrivals deviate from it at the mean."""
+"""Playback delay behind the line, as a multiple of the mean deviation of arrivals."""
 
 
 class CommandStream:
@@ -40,12 +40,12 @@ class CommandStream:
         self._played, self._played_ns = 0.0, 0
 
     def add(self, values: Float[np.ndarray, " n"], now_ns: int, count: int = 1) -> None:
-        """A command has arrived.
+        """Add a command that has arrived.
 
-        count: how many were made since the one before; those between were missed.
+        count: how many were made since the previous one; those between were missed.
         """
         self._index += count
-        if self._arrived_ns and not self._goes_on(values, now_ns):
+        if self._arrived_ns and not self._continues(values, now_ns):
             self._forget()
         self._indices.append(self._index)
         self._arrived_ns.append(now_ns)
@@ -56,7 +56,8 @@ class CommandStream:
         self._fit()
 
     def at(self, now_ns: int) -> Float[np.ndarray, " n"]:
-        """The commands at the playhead, moved to now; beyond the newest at the speed it has, for a while."""
+        """Return the value at the playhead, moved to now; beyond the newest it is extrapolated for a
+        while."""
         newest = self._values[-1]
         if self._period_ns <= 0.0:
             return newest
@@ -75,8 +76,8 @@ class CommandStream:
             return newest
         return newest + min(ahead, longest) * self._step()
 
-    def _goes_on(self, values: np.ndarray, now_ns: int) -> bool:
-        """Whether a command belongs to the stream."""
+    def _continues(self, values: np.ndarray, now_ns: int) -> bool:
+        """Whether a command continues the stream."""
         is_finite = np.isfinite(values).all() and np.isfinite(self._values[-1]).all()
         return bool(is_finite) and 0 <= now_ns - self._arrived_ns[-1] <= LONGEST_NS
 
@@ -86,7 +87,7 @@ class CommandStream:
         self._period_ns = self._late_ns = 0.0
 
     def _fit(self) -> None:
-        """The line through the arrivals, by least squares, and how far they are from it."""
+        """Fit the line through the arrivals by least squares, and their deviation from it."""
         i = np.array(self._indices, dtype=float) - self._index
         t = np.array(self._arrived_ns, dtype=float) - self._arrived_ns[-1]
         away = i - i.mean()
@@ -100,7 +101,7 @@ class CommandStream:
         return self._index + (t_ns - self._line_ns) / self._period_ns
 
     def _between(self, index: float) -> np.ndarray:
-        """The commands around an index, mixed."""
+        """Interpolate the commands around an index."""
         if index <= self._indices[0]:
             return self._values[0]
         k = len(self._indices) - 1
@@ -111,7 +112,7 @@ class CommandStream:
         return self._values[k - 1] + share * (self._values[k] - self._values[k - 1])
 
     def _step(self) -> np.ndarray:
-        """From one command to the next: the smaller of the last two steps, so that a jump is no speed."""
+        """Return the step between commands: the smaller of the last two, so that a jump is no speed."""
         if len(self._values) < 3:
             return np.zeros_like(self._values[-1])
         (a, i), (b, j), (c, k) = list(zip(self._values, self._indices, strict=True))[-3:]

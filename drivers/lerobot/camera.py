@@ -1,4 +1,4 @@
-"""A camera of LeRobot's: `LeRobotCamera`. What stops it is written in `drivers.lerobot`."""
+"""A camera of LeRobot: `LeRobotCamera`. `drivers.lerobot` describes what stops it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,22 +16,22 @@ _LOOK_S = 0.001
 
 
 class SharedCamera:
-    """A camera whose pictures another process puts into shared memory."""
+    """A camera whose images another process writes to shared memory."""
 
     def __init__(
         self, pictures: Pictures, size: tuple[int, int], fault: Callable[[], str], what: str
     ) -> None:
-        """fault: why no picture will come any more; empty: one will."""
+        """fault: why there are no more images; empty: there are."""
         self._pictures, self._size, self._fault, self._what = pictures, size, fault, what
         self._number, self._is_closed = 0, False
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width)"""
+        """(height, width) [pixels]"""
         return self._size
 
     def read(self) -> Image:
-        """Wait for the next picture. DriverError: there will be none any more."""
+        """Wait for the next image. DriverError: there are no more images."""
         while not self._is_closed:
             newest = self._pictures.get(after=self._number)
             if newest is not None:
@@ -43,12 +43,12 @@ class SharedCamera:
         raise DriverError(f"{self._what}: the camera was closed")
 
     def close(self) -> None:
-        """May be called twice."""
+        """End a waiting `read`; may be called twice."""
         self._is_closed = True
 
 
 class LeRobotCamera(SharedCamera):
-    """Any camera that LeRobot knows, or a plug-in of its, in a process of its own."""
+    """Any camera of LeRobot or a plug-in, in its own process."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class LeRobotCamera(SharedCamera):
         plugins: Sequence[str] = (),
         latency_s: float = 0.0,
     ) -> None:
-        """Imports LeRobot in a process of its own and connects, which takes some seconds.
+        """Import LeRobot in a separate process and connect, which takes some seconds.
 
         type, config: as in LeRobot's `--robot.cameras`; width, height and fps among them.
-        plugins: modules that register types, beside those that LeRobot finds by itself.
-        latency_s: from the middle of exposure to LeRobot's stamp, which it sets when a picture has been read
+        plugins: modules that register types, in addition to those that LeRobot finds by itself.
+        latency_s: from the middle of exposure to LeRobot's stamp, which it sets when an image has been read
             and converted [s].
 
-        InvalidValueError: a number makes no sense. DriverError: there is no such camera, or no picture.
+        InvalidValueError: an invalid number. DriverError: there is no such camera, or no image.
         """
         if not 0.0 <= latency_s < 10.0:
             raise InvalidValueError(f"latency_s is 0 or more, got {latency_s:g}")
@@ -85,7 +85,7 @@ class LeRobotCamera(SharedCamera):
 
     @property
     def pid(self) -> int:
-        """Of the process that reads it."""
+        """Id of the process that reads it."""
         return self._child.pid
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A robot of LeRobot's: `LeRobotDevice` and its parts. What stops it is written in `drivers.lerobot`."""
+"""A robot of LeRobot: `LeRobotDevice` and its parts. `drivers.lerobot` describes what stops it."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ from robot_runtime.robot.lease import check_free
 
 
 class DeviceChild:
-    """A robot's or a teleoperator's own process, and what it says."""
+    """The process of a robot or a teleoperator, and its reports."""
 
     def __init__(self, module: str, config: DeviceConfig, *, what: str) -> None:
-        """InvalidValueError: a number makes no sense. DriverError: it cannot be set up."""
+        """InvalidValueError: an invalid number. DriverError: it cannot be set up."""
         self.silence_s = config.silence_s
         for name in ("rate_hz", "silence_s", "state_timeout_s"):
             value = getattr(config, name)
@@ -46,7 +46,7 @@ class DeviceChild:
         self._order = DeviceOrder()
 
     def report(self) -> DeviceReport:
-        """The newest state; DriverError: it is too old, or there is a fault."""
+        """Return the newest state; DriverError: it is too old, or there is a fault."""
         report = self.child.report()
         if report.fault:
             raise DriverError(f"{self.what}: {report.fault}")
@@ -56,14 +56,14 @@ class DeviceChild:
         return report
 
     def put(self, part: str, numbers: Numbers | None) -> None:
-        """Tell a part; None: hold."""
+        """Command a part; None: hold."""
         order = DeviceOrder(number=self._order.number + 1, parts=self._order.parts | {part: numbers})
         self._order = order
         self.child.orders.put(order)
 
 
 class LeRobotDevice:
-    """Any robot that LeRobot knows, or a plug-in of its, in a process of its own."""
+    """Any robot of LeRobot or a plug-in, in its own process."""
 
     def __init__(
         self,
@@ -80,22 +80,22 @@ class LeRobotDevice:
         silence_s: float = 0.25,
         state_timeout_s: float = 0.25,
     ) -> None:
-        """Imports LeRobot in a process of its own and connects, which takes some seconds; moves nothing.
+        """Import LeRobot in a separate process and connect, which takes some seconds; move nothing.
 
-        type, config: as for LeRobot's commands, `--robot.type` and what else begins with `--robot.`.
-        plugins: modules that register types, beside those that LeRobot finds by itself.
-        parts: which features are which part; None: by their names. See `drivers.lerobot.tables`.
-        joint_unit: of positions, "deg", "rad" or "percent"; None: as the type and its `use_degrees` say.
-        joint_ranges: of joints in percent by name, where -100 % and 100 % are [rad]; where not said, as the
-            calibration says it.
-        stroke_m: how far its grippers open [m], at 100 %.
-        others: what features of actions are told that belong to no part.
-        rate_hz: how often it is read and told, if it is as fast as that.
-        silence_s: after so long without a command its parts hold [s].
+        type, config: as for LeRobot's commands, `--robot.type` and other options that begin with `--robot.`.
+        plugins: modules that register types, in addition to those that LeRobot finds by itself.
+        parts: the features of each part; None: by their names. See `drivers.lerobot.tables`.
+        joint_unit: of positions, "deg", "rad" or "percent"; None: by the type and its `use_degrees`.
+        joint_ranges: of joints in percent by name, the angles of -100 % and 100 % [rad]; by default from the
+            calibration.
+        stroke_m: opening of its grippers at 100 % [m].
+        others: values of features of actions that belong to no part.
+        rate_hz: how often it is read and commanded, if it is fast enough.
+        silence_s: its parts hold after this long without a command [s].
         state_timeout_s: a state older than this is a fault [s].
 
-        InvalidValueError: a number or a table makes no sense. DriverError: it cannot be set up; says why, and
-            with what it is calibrated if it is not.
+        InvalidValueError: an invalid number or table. DriverError: it cannot be set up; the message states
+            why, and how to calibrate it if necessary.
         """
         plain = DeviceConfig(
             type=type,
@@ -115,7 +115,7 @@ class LeRobotDevice:
         self.parts: dict[str, LeRobotJoints | LeRobotGripper | LeRobotBase] = {
             name: _part(self._own, name, table) for name, table in facts.parts.items()
         }
-        """Name -> driver of it, for `Robot`."""
+        """Name -> its driver, for `Robot`."""
         place = max(facts.cameras.values(), key=lambda size: size[0] * size[1], default=(1, 1))
         child = self._own.child
         self.cameras: dict[str, SharedCamera] = {
@@ -124,10 +124,10 @@ class LeRobotDevice:
             )
             for i, (name, size) in enumerate(facts.cameras.items())
         }
-        """Name -> camera, of those that come with its observations."""
+        """Name -> camera, of the cameras in its observations."""
 
     def __getattr__(self, name: str) -> Any:
-        """A part or a camera by its name."""
+        """Return a part or a camera by its name."""
         for found in (self.__dict__.get("parts", {}), self.__dict__.get("cameras", {})):
             if name in found:
                 return found[name]
@@ -138,7 +138,7 @@ class LeRobotDevice:
 
     @property
     def actions(self) -> tuple[JointPosition, ...]:
-        """What its joints are called, for `Robot`."""
+        """Names of its joints, for `Robot`."""
         return tuple(
             JointPosition(part.num_joints, part=name, names=part.joint_names)
             for name, part in self.parts.items()
@@ -147,25 +147,25 @@ class LeRobotDevice:
 
     @property
     def pid(self) -> int:
-        """Of the process that speaks to the robot."""
+        """Id of the process that communicates with the robot."""
         return self._own.child.pid
 
     def stop(self) -> None:
-        """Have all its parts hold."""
+        """Make all its parts hold."""
         for part in self.parts.values():
             part.stop()
 
     def close(self) -> None:
-        """Have it hold, disconnect it and end its process; may be called twice."""
+        """Make it hold, disconnect it and end its process; may be called twice."""
         self._own.child.close()
 
     def _fault(self) -> str:
-        """Why there will be no pictures any more; empty: there will."""
+        """Return why there are no more images; empty: there are."""
         return self._own.child.report().fault or self._own.child.ended
 
 
 class _Part:
-    """One part of a device."""
+    """A part of a device."""
 
     def __init__(self, device: DeviceChild, name: str) -> None:
         self.silence_s = device.silence_s
@@ -173,15 +173,15 @@ class _Part:
         self.address = device.address
 
     def stop(self) -> None:
-        """Hold; the next `write` goes on."""
+        """Hold; the next `write` resumes."""
         self._device.put(self._name, None)
 
     def _tell(self, numbers: np.ndarray, size: int) -> None:
         if numbers.shape != (size,) or not np.isfinite(numbers).all():
             raise DriverError(
-                f"{self._name} of {self._device.what} is told {size} finite numbers, got {numbers}"
+                f"{self._name} of {self._device.what}: expected {size} finite numbers, got {numbers}"
             )
-        self._device.report()  # a device with a fault takes nothing
+        self._device.report()  # a device with a fault takes no commands
         self._device.put(self._name, numbers.tolist())
 
 
@@ -192,14 +192,14 @@ class LeRobotJoints(_Part):
         super().__init__(device, name)
         motors = [each.removesuffix(".pos") for each in table.joints]
         self.joint_names: tuple[str, ...] = tuple(table.names or (each.replace(".", "_") for each in motors))
-        """As policies know them."""
+        """Names of the joints, as policies know them."""
 
     @property
     def num_joints(self) -> int:
         return len(self.joint_names)
 
     def read(self) -> ArmState:
-        """Speeds are measured where the robot measures them, else taken from positions over 50 ms."""
+        """Read the state; speeds are measured where possible, else from positions over 50 ms."""
         report = self._device.report()
         return ArmState(
             t_ns=report.t_ns,
@@ -210,7 +210,7 @@ class LeRobotJoints(_Part):
     def write(self, command: ArmCommand) -> ArmCommand:
         if not isinstance(command, JointCommand):
             raise DriverError(
-                f"{self._name} of {self._device.what} is told joint positions, got {type(command).__name__}"
+                f"{self._name} of {self._device.what}: expected joint positions, got {type(command).__name__}"
             )
         self._tell(command.q, self.num_joints)
         return command
@@ -228,17 +228,17 @@ class LeRobotGripper(_Part):
         return GripperState(width=report.parts[self._name][0], t_ns=report.t_ns)
 
     def write(self, command: GripperCommand) -> GripperCommand:
-        """What is sent is between closed and open."""
+        """Send a width, clipped to the range from closed to open."""
         width = command.width
         if not np.isfinite(width):
-            raise DriverError(f"{self._name} of {self._device.what} is told a finite width, got {width}")
+            raise DriverError(f"{self._name} of {self._device.what}: expected a finite width, got {width}")
         width = min(max(width, 0.0), self._stroke_m)
         self._tell(np.array([width]), 1)
         return GripperCommand(width=width)
 
 
 class LeRobotBase(_Part):
-    """A mobile base of a LeRobot robot; where it is, is added up from the twists that it measures."""
+    """A mobile base of a LeRobot robot; its pose is the sum of its measured twists."""
 
     def read(self) -> BaseState:
         report = self._device.report()
@@ -251,7 +251,7 @@ class LeRobotBase(_Part):
     def write(self, command: BaseCommand) -> BaseTwistCommand:
         if not isinstance(command, BaseTwistCommand):
             raise DriverError(
-                f"{self._name} of {self._device.what} is told twists, got {type(command).__name__}"
+                f"{self._name} of {self._device.what}: expected twists, got {type(command).__name__}"
             )
         self._tell(command.V_WB_B, 3)
         return command
@@ -275,7 +275,7 @@ def checked_unit(unit: str | None) -> Any:
 
 
 def checked_ranges(ranges: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """InvalidValueError: one is none."""
+    """InvalidValueError: one of them is invalid."""
     out = {}
     for name, ends in ranges.items():
         if len(ends) != 2 or not np.isfinite(ends).all() or ends[0] == ends[1]:
@@ -285,7 +285,7 @@ def checked_ranges(ranges: Mapping[str, Sequence[float]]) -> dict[str, tuple[flo
 
 
 def address_of(config: Mapping[str, Any], what: str) -> str:
-    """Which device it is, by the ports and hosts of its configuration; empty if it names none."""
+    """Return the device's address, by ports and hosts in its configuration; empty if it has none."""
 
     def places(table: Mapping[str, Any]) -> Iterator[str]:
         for key, value in table.items():
@@ -299,7 +299,7 @@ def address_of(config: Mapping[str, Any], what: str) -> str:
 
 
 def check_ports(config: Mapping[str, Any], what: str) -> None:
-    """DriverError: a serial port of the configuration is not there; before anything slow is started."""
+    """DriverError: a serial port of the configuration is missing; checked before a slow start."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             check_ports(value, what)

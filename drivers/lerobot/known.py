@@ -1,4 +1,4 @@
-"""What is known of the units of a LeRobot robot, from its type, its configuration and its calibration."""
+"""Units of a LeRobot robot, from its type, its configuration and its calibration."""
 
 import math
 from typing import Any, Literal
@@ -11,7 +11,7 @@ _BY_USE_DEGREES = ("so100_", "so101_", "bi_so_", "koch_", "omx_", "lekiwi")
 
 
 def known_of(config: DeviceConfig, device: Any) -> Known:
-    """What the user says counts, then what the type says; a type that is not in the lists says nothing."""
+    """Return the user's settings, else those of the type; for types not in the lists there are none."""
     ranges = ranges_of(device) | config.joint_ranges
     angle_unit: Literal["deg"] | None = "deg" if config.type.startswith("lekiwi") else None
     unit = config.joint_unit or _unit(config.type, getattr(device, "config", None))
@@ -31,7 +31,7 @@ def _unit(name: str, settings: Any) -> Unit | None:
 
 
 def ranges_of(device: Any) -> dict[str, tuple[float, float]]:
-    """By the calibration of motors on a bus: where -100 % and 100 % are, from the middle [rad]."""
+    """Return the angles of -100 % and 100 % from the middle [rad], by the calibration of motors on a bus."""
     out: dict[str, tuple[float, float]] = {}
     arms = {"": device} | {f"{side}_": getattr(device, f"{side}_arm", None) for side in ("left", "right")}
     for side, arm in arms.items():

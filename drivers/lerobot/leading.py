@@ -1,7 +1,7 @@
-"""A leader arm of LeRobot's, or any other of its teleoperators, leads a robot: `LeRobotLeader`.
+"""A leader arm or another teleoperator of LeRobot drives a robot: `LeRobotLeader`.
 
-joints, grippers, bases of the leader     lead the parts of the same names, joint by joint
-deltas (LeRobot's gamepad, keyboard)      velocities of one hand: delta_x, delta_y, delta_z, -1 to 1
+joints, grippers, bases of the leader     drive the parts of the same names, joint by joint
+deltas (LeRobot's gamepad, keyboard)      velocities of one end effector: delta_x, delta_y, delta_z, -1 to 1
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,13 @@ from robot_runtime.core.teleop import (
 from robot_runtime.errors import InvalidValueError
 
 _DELTAS = {"base": ["delta_x", "delta_y", "delta_z"], "angle_unit": "rad"}
-"""Three numbers that are read as they are."""
+"""Three numbers that are read unchanged."""
 _FINGERS = {"gripper": "gripper", "closed": 0.0, "open": 2.0, "stroke_m": 2.0}
 """0 closes, 1 stays, 2 opens."""
 
 
 class LeRobotLeader:
-    """Leads as long as its clutch is held; without a clutch, from the first tick to the last."""
+    """Drives while its clutch is held; without a clutch, from the first tick to the last."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class LeRobotLeader:
         clutch_code: str = "KEY_B",
     ) -> None:
         """
-        type to state_timeout_s: as of `LeRobotTeleoperator`.
-        deltas: the arm that a gamepad's or keyboard's deltas lead, and its gripper; they have no parts.
-        speed: of the hand at a delta of 1 [m/s].
-        clutch: leads while this is pressed. clutch_device, clutch_code: a pedal or button of Linux as one.
+        type to state_timeout_s: as for `LeRobotTeleoperator`.
+        deltas: the arm that a gamepad's or keyboard's deltas drive, with its gripper; excludes `parts`.
+        speed: of the end effector at a delta of 1 [m/s].
+        clutch: drives while this is pressed. clutch_device, clutch_code: a Linux pedal or button as clutch.
         """
         if deltas is not None and parts:
-            raise InvalidValueError("lerobot: deltas lead one arm; parts are for joints, grippers and bases")
+            raise InvalidValueError("lerobot: deltas drive one arm; parts are for joints, grippers and bases")
         if not 0.0 < speed <= 5.0:
             raise InvalidValueError(f"lerobot: speed is above 0, up to 5, got {speed!r:.60}")
         self.name, self._deltas, self._speed = f"LeRobot's {type}", deltas, speed
@@ -81,25 +81,25 @@ class LeRobotLeader:
         )
 
     def open(self, parts: LeadableParts) -> None:
-        """InvalidValueError: the leader has a part that the robot has not, or none that is led so."""
+        """InvalidValueError: the leader has a part that the robot lacks, or that cannot be driven so."""
         known = {**dict.fromkeys(parts.arms, Joints), **dict.fromkeys(parts.grippers, Gripper)}
         known |= dict.fromkeys(parts.bases, Base)
         for part, table in self.device.tables.items():
             kind = Joints if part == self._deltas else type(table)
             if known.get(part) is not kind:
                 raise InvalidValueError(
-                    f"{self.name} leads {part}, and the robot's parts that can be led are "
+                    f"{self.name} drives {part}, and the robot's parts that can be driven are "
                     f"{', '.join(parts.names) or 'none'}: parts={{...}} names those of the leader"
                 )
         if self._deltas is not None and self._deltas not in parts.hands:
             raise InvalidValueError(
-                f"the hand of {self._deltas} cannot be led: no kinematics of it are known"
+                f"{self._deltas} cannot be driven by velocities: its kinematics are unknown"
             )
         if callable(begin := getattr(self._clutch, "open", None)):
             begin()
 
     def read(self) -> Lead:
-        """The newest; never waits. DriverError: it is too old, or there is a fault."""
+        """Return the newest lead; never waits. DriverError: it is too old, or there is a fault."""
         target = self.device.read()
         leads: dict[str, PartLead] = {}
         for part, table in self.device.tables.items():

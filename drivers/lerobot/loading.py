@@ -1,7 +1,7 @@
 """LeRobot's devices by type name and plain configuration. Only a device's own process imports this.
 
 Registered types are those of LeRobot's own packages, of its plug-ins (installed distributions that begin with
-`lerobot_robot_` and so on), and of modules that are named.
+`lerobot_robot_` and so on), and of named modules.
 """
 
 import difflib
@@ -36,23 +36,23 @@ _PACKAGES: dict[Kind, Any] = {
 }
 _PREFIXES = ("lerobot_robot_", "lerobot_camera_", "lerobot_teleoperator_")
 CLOCK_NS = time.monotonic_ns() - time.perf_counter_ns()
-"""From LeRobot's clock, `perf_counter`, to ours."""
+"""Offset from LeRobot's clock, `perf_counter`, to the monotonic clock."""
 
 
 class RefusedError(Exception):
-    """A device that cannot be set up; says why, for a person."""
+    """A device that cannot be set up; the message states why, for the operator."""
 
 
 def make_device(kind: Kind, name: str, plain: dict[str, Any], plugins: Sequence[str] = ()) -> Any:
-    """A robot, camera or teleoperator, not connected yet; RefusedError: there is none of these."""
+    """Make a robot, camera or teleoperator, not connected yet; RefusedError: it cannot be made."""
     failed = _import_all(kind, plugins)
     configs: Any = getattr(_PACKAGES[kind], f"{kind.capitalize()}Config")
     known = sorted(configs.get_known_choices())
     if name not in known:
         near = nearest(name, known) or f"; known are {', '.join(known)}"
-        said = f"LeRobot knows no {kind} {name!r}{near}"
+        unknown = f"LeRobot knows no {kind} {name!r}{near}"
         likely = sorted(failed, key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
-        raise RefusedError(said + "".join(f". {each} does not import: {failed[each]}" for each in likely))
+        raise RefusedError(unknown + "".join(f". {each} does not import: {failed[each]}" for each in likely))
     try:
         config = draccus.decode(configs, {"type": name, **plain})
     except (DecodingError, TypeError, ValueError) as error:
@@ -64,16 +64,16 @@ def make_device(kind: Kind, name: str, plain: dict[str, Any], plugins: Sequence[
             case "teleoperator":
                 return make_teleoperator_from_config(config)
         return make_cameras_from_configs({name: config})[name]
-    except Exception as error:  # a plug-in's own code: whatever it is, there is no device
+    except Exception as error:  # a plug-in's code may raise anything
         raise RefusedError(_one_line(error.__cause__ or error)) from None  # not the whole configuration
 
 
 TRIES = 3
-"""A serial bus whose servo answers once in over 50 ms is taken for one without it."""
+"""A servo that answers once after more than 50 ms counts as missing on its serial bus."""
 
 
 def connect(kind: Kind, name: str, device: Any) -> None:
-    """Without a question to anybody; RefusedError: it does not, or with what it is calibrated."""
+    """Connect without prompts; RefusedError: it fails, or how to calibrate the device."""
     try:
         _connect(device)
         is_calibrated = kind == "camera" or device.is_calibrated
@@ -103,7 +103,7 @@ def _connect(device: Any) -> None:
 
 
 def disconnect(device: Any) -> None:
-    """As far as it goes; what fails is logged."""
+    """Disconnect; failures are logged."""
     try:
         if device.is_connected:
             device.disconnect()
@@ -123,13 +123,13 @@ def _calibrate(kind: Kind, name: str, device: Any) -> str:
 
 
 def _import_all(kind: Kind, plugins: Sequence[str]) -> dict[str, str]:
-    """Import whatever registers types; what of plug-ins does not import, and why."""
+    """Import all modules that register types; return the plug-ins that fail, and why."""
     failed: dict[str, str] = {}
     for package in (lerobot.cameras, _PACKAGES[kind]):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             try:
                 importlib.import_module(module.name)
-            except ImportError as error:  # wants a library of its own, which is not here
+            except ImportError as error:  # it needs a library that is not installed
                 logger.debug("%s: %s", module.name, error)
     found = {dist.metadata["Name"] for dist in distributions()}
     for name in (*sorted(each for each in found if each and each.startswith(_PREFIXES)), *plugins):

@@ -1,4 +1,4 @@
-"""What the robot's process and the process of a LeRobot device tell each other."""
+"""Messages between the robot's process and the process of a LeRobot device."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ LIBRARY_START_S = 120.0
 
 
 class DeviceConfig(Struct, frozen=True, kw_only=True):
-    """How a robot or teleoperator of LeRobot's is set up; see `LeRobotDevice`."""
+    """The settings of a robot or teleoperator of LeRobot; see `LeRobotDevice`."""
 
     type: str
     config: dict[str, Any]
@@ -28,15 +28,15 @@ class DeviceConfig(Struct, frozen=True, kw_only=True):
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What a device's process has found out of it."""
+    """The properties of a device that its process has found."""
 
     parts: dict[str, Table]
     cameras: dict[str, tuple[int, int]] = {}
-    """Name -> (height, width), of those that come with its observations."""
+    """Name -> (height, width), of the cameras in its observations."""
 
 
 class DeviceOrder(Struct, frozen=True, kw_only=True):
-    """The newest command to every part that has ever been told something; None: hold where it is."""
+    """The newest command to every part that was ever commanded; None: hold where it is."""
 
     number: int = 0
     parts: dict[str, Numbers | None] = {}
@@ -50,12 +50,12 @@ class DeviceReport(Struct, frozen=True, kw_only=True):
     parts: dict[str, Numbers] = {}
     """Joints [rad], a gripper's width [m], a base's x_WB [m, m, rad]."""
     speeds: dict[str, Numbers] = {}
-    """Of joints [rad/s], V_WB_B of a base [m/s, m/s, rad/s]."""
+    """Speeds of joints [rad/s], V_WB_B of a base [m/s, m/s, rad/s]."""
     fault: str = ""
 
 
 class CameraConfig(Struct, frozen=True, kw_only=True):
-    """How a camera of LeRobot's is set up; see `LeRobotCamera`."""
+    """The settings of a camera of LeRobot; see `LeRobotCamera`."""
 
     type: str
     config: dict[str, Any]
@@ -64,11 +64,11 @@ class CameraConfig(Struct, frozen=True, kw_only=True):
 
 
 class CameraOrder(Struct, frozen=True, kw_only=True):
-    """A camera is told nothing."""
+    """An empty order: a camera takes no commands."""
 
 
 class CameraReport(Struct, frozen=True, kw_only=True):
-    """What has become of a camera."""
+    """The newest report of a camera."""
 
     num_frames: int
     fault: str = ""

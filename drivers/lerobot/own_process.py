@@ -1,4 +1,4 @@
-"""What a LeRobot device's own process is around the device: `run_own`."""
+"""The process around a LeRobot device: `run_own`."""
 
 import os
 import signal
@@ -14,28 +14,29 @@ from drivers.lerobot.messages import Facts
 
 
 class Loop(Protocol):
-    """What it does again and again."""
+    """The loop of a device's process."""
 
     facts: Facts
 
     def run(self, life: LifeLine) -> None: ...
 
     def end(self) -> None:
-        """Disconnect, however it ends."""
+        """Disconnect; called however the loop ends."""
         ...
 
 
 def run_own(
     kind: Kind, name: str, plain: dict[str, Any], plugins: Sequence[str], loop_of: Callable[[Any], Loop]
 ) -> None:
-    """Make the device, connect it, tell the parent what it is, and run its loop until the life line is cut.
+    """Make the device, connect it, report its properties to the parent, and run its loop until the life line
+    is cut.
 
     name, plain, plugins: as for `make_device`. loop_of: makes the loop of the connected device; RefusedError.
     """
     life = LifeLine()
     signal.signal(signal.SIGTERM, lambda *_: life.cut())
     answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a plug-in prints is for the log, and may fill no pipe
+    os.dup2(2, 1)  # a plug-in's output goes to the log, and must not fill the pipe
     device = None
     try:
         device = make_device(kind, name, plain, plugins)

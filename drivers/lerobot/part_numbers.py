@@ -1,4 +1,5 @@
-"""From a LeRobot device's flat dictionary to numbers of parts in SI units, and back: `PartNumbers`. Pure."""
+"""Converts a LeRobot device's flat dictionary to numbers of parts in SI units, and back: `PartNumbers`.
+Pure."""
 
 import math
 from collections import deque
@@ -15,7 +16,7 @@ _WINDOW_NS = 50_000_000
 
 @dataclass(frozen=True)
 class _Column:
-    """One number of a part."""
+    """One number of a part: its features and conversions."""
 
     measured: str
     told: str
@@ -24,7 +25,7 @@ class _Column:
 
 
 class PartNumbers:
-    """Which features are which numbers of which part."""
+    """The mapping between features and the numbers of parts."""
 
     def __init__(
         self,
@@ -36,16 +37,16 @@ class PartNumbers:
     ) -> None:
         """
         measured, told: features of observations and of actions, numbers alone; None: it is only read.
-        others: what features of actions are told that belong to no part.
+        others: values of features of actions that belong to no part.
 
-        ValueError: tables and features do not fit; says which.
+        ValueError: tables and features do not fit; the message names them.
         """
         here, goes = list(measured), None if told is None else list(told)
         self._columns = {part: _columns(table) for part, table in tables.items()}
         self._speeds: dict[str, list[str]] = {}
         for part, columns in self._columns.items():
             _check(part, [column.measured for column in columns], here, "measures")
-            _check(part, [column.told for column in columns], here if goes is None else goes, "is told")
+            _check(part, [column.told for column in columns], here if goes is None else goes, "takes")
             table = tables[part]
             speeds = [_motor(column.measured) + ".vel" for column in columns]
             if isinstance(table, Joints) and table.unit != "percent" and set(speeds) <= set(here):
@@ -57,18 +58,18 @@ class PartNumbers:
 
     @staticmethod
     def features_of(tables: Mapping[str, Table]) -> list[str]:
-        """What a device measures that has these parts and nothing else."""
+        """Return the features of a device that has only these parts."""
         return [column.measured for table in tables.values() for column in _columns(table)]
 
     def read(self, observation: Mapping[str, float]) -> dict[str, Numbers]:
-        """Of every part, SI."""
+        """Return the numbers of every part, SI."""
         return {
             part: [column.read.ours(float(observation[column.measured])) for column in columns]
             for part, columns in self._columns.items()
         }
 
     def speeds(self, observation: Mapping[str, float]) -> dict[str, Numbers]:
-        """Of joints, of the parts that measure them [rad/s]."""
+        """Return the speeds of joints, for the parts that measure them [rad/s]."""
         return {
             part: [
                 column.read.scale * float(observation[name])
@@ -78,7 +79,7 @@ class PartNumbers:
         }
 
     def action(self, numbers: Mapping[str, Numbers]) -> dict[str, float]:
-        """What the device is told, complete; `numbers` has every part."""
+        """Return the complete action for the device; `numbers` has every part."""
         out = dict(self._others)
         for part, columns in self._columns.items():
             for column, number in zip(columns, numbers[part], strict=True):
@@ -93,7 +94,7 @@ class SpeedEstimate:
         self._seen: deque[tuple[int, Numbers]] = deque()
 
     def take(self, t_ns: int, q: Numbers) -> Numbers:
-        """The next measurement; the speeds now [rad/s]."""
+        """Add a measurement; return the current speeds [rad/s]."""
         self._seen.append((t_ns, q))
         while len(self._seen) > 2 and t_ns - self._seen[1][0] >= _WINDOW_NS:
             self._seen.popleft()
@@ -104,7 +105,7 @@ class SpeedEstimate:
 
 
 def add_up(x_WB: Numbers, V_WB_B: Numbers, duration_s: float) -> Numbers:
-    """Where a base is after going at one twist: (x, y, yaw) [m, m, rad]."""
+    """Return the pose of a base after a constant twist: (x, y, yaw) [m, m, rad]."""
     (x, y, yaw), (vx, vy, wz) = x_WB, V_WB_B
     middle = yaw + 0.5 * wz * duration_s
     c, s = math.cos(middle) * duration_s, math.sin(middle) * duration_s
@@ -112,16 +113,16 @@ def add_up(x_WB: Numbers, V_WB_B: Numbers, duration_s: float) -> Numbers:
 
 
 def _others(goes: list[str], taken: list[str], others: Mapping[str, float]) -> dict[str, float]:
-    """What features are told that belong to no part: speeds of joints 0, the rest as declared."""
+    """Return the values of features that belong to no part: speeds of joints 0, the rest as declared."""
     unknown = sorted(set(others) - set(goes))
     if unknown:
-        raise ValueError(f"others: it is told no {', '.join(unknown)}, but {', '.join(goes)}")
+        raise ValueError(f"others: it takes no {', '.join(unknown)}, but {', '.join(goes)}")
     speeds = {_motor(name) + ".vel" for name in taken}
     out = dict.fromkeys(sorted(speeds & set(goes) - set(taken)), 0.0) | dict(others)
     left = [name for name in goes if name not in taken and name not in out]
     if left:
         raise ValueError(
-            f"it is also told {', '.join(left)}: put them into parts, or say what they are told, "
+            f"it also takes {', '.join(left)}: put them into parts, or declare their values, "
             f"others={{{left[0]!r}: 0.0}}"
         )
     return out
@@ -144,7 +145,7 @@ def _columns(table: Table) -> list[_Column]:
 
 
 def _position(name: str) -> str:
-    """The feature of a motor's position; a name that has a dot is a feature's."""
+    """Return the feature of a motor's position; a name with a dot is a feature already."""
     return name if "." in name else f"{name}.pos"
 
 

@@ -1,7 +1,7 @@
-"""The newest picture in memory that two processes share: `Pictures`.
+"""The newest image in memory that two processes share: `Pictures`.
 
-Three slots by turns. A slot's head is its picture's number, before and after what is in it: a picture that
-was overwritten while it was copied is noticed and the newest read anew.
+Three alternating slots. A slot's header has its image's number before and after its content: an image that
+was overwritten while it was copied is detected, and the newest is read again.
 """
 
 import mmap
@@ -19,13 +19,13 @@ _HEAD = struct.Struct("<QqQ")
 
 
 class Pictures:
-    """Of one camera; one process puts, one gets."""
+    """The images of one camera; one process puts, one gets."""
 
     def __init__(
         self, descriptor: int, size: tuple[int, int], *, place: tuple[int, int] | None = None, index: int = 0
     ) -> None:
         """
-        descriptor: of the memory that a `Child` shares, which is made large enough.
+        descriptor: of the memory that a `Child` shares; it is enlarged as needed.
         size: (height, width). index: of this camera among several; place: the largest size of them.
         """
         (height, width), (most_high, most_wide) = size, place or size
@@ -39,9 +39,9 @@ class Pictures:
         self._number = 0
 
     def put(self, pixels: np.ndarray, t_ns: int) -> None:
-        """pixels: RGB. ValueError: not of the size that was promised."""
+        """Write an image. pixels: RGB. ValueError: not of the declared size."""
         if pixels.shape != self._shape or pixels.dtype != np.uint8:
-            raise ValueError(f"a picture {self._shape} uint8 was promised, got {pixels.shape} {pixels.dtype}")
+            raise ValueError(f"expected an image {self._shape} uint8, got {pixels.shape} {pixels.dtype}")
         self._number += 1
         at = self._offset + self._number % _SLOTS * self._slot
         self._memory[at : at + _HEAD.size] = _HEAD.pack(self._number, t_ns, 0)
@@ -49,7 +49,7 @@ class Pictures:
         self._memory[at : at + _HEAD.size] = _HEAD.pack(self._number, t_ns, self._number)
 
     def get(self, after: int = 0) -> tuple[int, Image] | None:
-        """The newest picture and its number; None: there is none beyond that number."""
+        """Return the number and the newest image; None: there is none after that number."""
         for _ in range(8):
             number, at = max(self._heads())
             if number <= after:
@@ -62,7 +62,7 @@ class Pictures:
         return None
 
     def _heads(self) -> list[tuple[int, int]]:
-        """Number and place of every picture that is whole."""
+        """Return number and offset of every complete image."""
         out = []
         for i in range(_SLOTS):
             at = self._offset + i * self._slot
@@ -72,5 +72,5 @@ class Pictures:
 
 
 def _pages(num_bytes: int) -> int:
-    """Rounded up to whole pages."""
+    """Round up to whole pages."""
     return -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE

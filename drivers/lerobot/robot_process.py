@@ -1,10 +1,10 @@
-"""The process that speaks to a robot or a teleoperator of LeRobot's: its state out, its newest targets in.
+"""The process that communicates with a robot or teleoperator of LeRobot: its state out, its targets in.
 
-    nothing told ── first order ──► following ── a part's order is None, silence ──► that part holds
+    no command ─── first order ──► following ── a part's order is None, silence ──► that part holds
                                         │                                          where it is measured
                                         └── life line cut ──► everything holds, disconnect
 
-Every cycle reads an observation, then sends one action, complete: parts that were never told anything are
+Every cycle reads an observation, then sends one action, complete: parts that were never commanded are
 held where they were when the first order came.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class DeviceLoop:
-    """What the process does again and again with one device."""
+    """The loop of the process with one device."""
 
     def __init__(self, config: DeviceConfig, device: Any, descriptor: int, *, is_read_only: bool) -> None:
         """is_read_only: a teleoperator. RefusedError: its features do not fit the parts."""
@@ -39,13 +39,13 @@ class DeviceLoop:
         self._orders = Newest(DeviceOrder, descriptor)
         self._reports: Newest[DeviceReport] = Newest(DeviceReport, descriptor, 2 * SLOT)
         measured = device.action_features if is_read_only else device.observation_features
-        told = _numbers_of(device.action_features)
+        commanded = _numbers_of(device.action_features)
         try:
-            tables = config.parts or tables_from_features(told, known_of(config, device))
+            tables = config.parts or tables_from_features(commanded, known_of(config, device))
             self._numbers = PartNumbers(
                 tables,
                 measured=_numbers_of(measured),
-                told=None if is_read_only else told,
+                told=None if is_read_only else commanded,
                 others=config.others,
             )
         except ValueError as error:
@@ -60,18 +60,18 @@ class DeviceLoop:
         self._shown: dict[str, tuple[float | None, Any]] = {}
         self._bases = {name for name, table in tables.items() if isinstance(table, Base)}
         self._grippers = {name for name, table in tables.items() if isinstance(table, Gripper)}
-        self._places: dict[str, Numbers] = {name: [0.0, 0.0, 0.0] for name in self._bases}
+        self._poses: dict[str, Numbers] = {name: [0.0, 0.0, 0.0] for name in self._bases}
         self._estimates = {name: SpeedEstimate() for name in tables}
         self._targets: dict[str, Numbers] = {}
-        """Of every part, once anything has been told."""
+        """Targets of every part, once anything was commanded."""
         self._held: set[str] = set()
         self._now: dict[str, Numbers] = {}
-        self._number, self._told_ns = 0, 0
+        self._number, self._command_ns = 0, 0
         self._seen_ns = time.monotonic_ns()
         self._fault = ""
 
     def run(self, life: LifeLine) -> None:
-        """Until the life line is cut."""
+        """Run until the life line is cut."""
         period_ns = round(NS_PER_S / self._config.rate_hz)
         due_ns = time.monotonic_ns()
         while not life.is_cut():
@@ -81,18 +81,18 @@ class DeviceLoop:
             if due_ns > now_ns:
                 time.sleep((due_ns - now_ns) / NS_PER_S)
             else:
-                due_ns = now_ns  # what is missed is skipped
+                due_ns = now_ns  # missed cycles are skipped
 
     def look(self) -> None:
-        """One cycle. What the device raises is tried again until it has lasted for `state_timeout_s`; then
-        it is told to hold, again and again, in case it hears."""
+        """Run one cycle. After an error the device is retried for `state_timeout_s`; then
+        it is commanded to hold in every cycle, in case it still responds."""
         if self._fault:
             self._rest()
             return
         try:
             self._observe()
-            self._obey()
-        except Exception as error:  # of LeRobot, a plug-in, or the wires beneath them: whatever it is
+            self._execute()
+        except Exception as error:  # any error of LeRobot, a plug-in, or the connection
             silent_ns = time.monotonic_ns() - self._seen_ns
             why = f"{type(error).__name__}: {' '.join(str(error).split())}"[:1000]
             logger.warning("%s: %s", self._config.type, why)
@@ -102,12 +102,12 @@ class DeviceLoop:
                 self._rest()
 
     def end(self) -> None:
-        """Hold, and give the device back."""
+        """Hold, and disconnect the device."""
         self._rest()
         disconnect(self._device)
 
     def _rest(self) -> None:
-        """Everything holds, if anything has ever been told."""
+        """Make everything hold, if anything was ever commanded."""
         if self._targets:
             with contextlib.suppress(Exception):  # of a device that may be gone
                 self._hold(set(self._now) - self._held)
@@ -122,20 +122,20 @@ class DeviceLoop:
         t_ns = (before_ns + time.monotonic_ns()) // 2
         numbers, speeds = self._numbers.read(observation), self._numbers.speeds(observation)
         if not all(np.isfinite(each).all() for each in (*numbers.values(), *speeds.values())):
-            raise ValueError(f"it measures {numbers}, and not all of that is finite")
+            raise ValueError(f"expected finite measurements, got {numbers}")
         for part, q in numbers.items():
             if part in self._bases:
                 duration_s = (t_ns - self._seen_ns) / NS_PER_S if self._now else 0.0
-                self._places[part] = add_up(self._places[part], q, duration_s)
+                self._poses[part] = add_up(self._poses[part], q, duration_s)
                 speeds[part] = q
             elif part not in speeds:
                 speeds[part] = self._estimates[part].take(t_ns, q)
-        self._now, self._seen_ns = numbers | self._places, t_ns
+        self._now, self._seen_ns = numbers | self._poses, t_ns
         self._reports.put(DeviceReport(t_ns=t_ns, parts=self._now, speeds=speeds))
         self._show(observation, t_ns)
 
     def _show(self, observation: Mapping[str, Any], t_ns: int) -> None:
-        """Pictures that are new: by their stamp where LeRobot keeps one, else by what is in them."""
+        """Write new images, by their stamp where LeRobot keeps one, else by their content."""
         for name, pictures in self._pictures.items():
             picture = observation[name]
             stamp_s = getattr(getattr(self._device, "cameras", {}).get(name), "latest_timestamp", None)
@@ -145,19 +145,19 @@ class DeviceLoop:
                 self._shown[name] = stamp_s, picture
                 pictures.put(np.asarray(picture), t_ns if stamp_s is None else _ours_ns(stamp_s))
 
-    def _obey(self) -> None:
+    def _execute(self) -> None:
         newest = self._orders.get()
         if newest is None or self._is_read_only:
             return
         order, now_ns = newest[1], time.monotonic_ns()
         if order.number != self._number:
             self._take(order, now_ns)
-        elif now_ns - self._told_ns > self._config.silence_s * NS_PER_S:
+        elif now_ns - self._command_ns > self._config.silence_s * NS_PER_S:
             self._hold(set(self._targets) - self._held)
         self._send()
 
     def _take(self, order: DeviceOrder, now_ns: int) -> None:
-        self._number, self._told_ns = order.number, now_ns
+        self._number, self._command_ns = order.number, now_ns
         self._hold({part for part in self._now if part not in self._targets})
         for part, numbers in order.parts.items():
             if numbers is not None:
@@ -167,7 +167,7 @@ class DeviceLoop:
                 self._hold({part})
 
     def _hold(self, parts: set[str]) -> None:
-        """Joints where they are measured, bases at rest; a gripper holds on to what it holds."""
+        """Hold joints where they are measured and bases at rest; a gripper keeps its grip."""
         for part in parts:
             if part in self._grippers and part in self._targets:
                 continue
@@ -179,13 +179,13 @@ class DeviceLoop:
 
 
 def _numbers_of(features: Mapping[str, Any]) -> list[str]:
-    if isinstance(names := features.get("names"), Mapping):  # as its gamepad says them: one array
+    if isinstance(names := features.get("names"), Mapping):  # as its gamepad reports them: one array
         return list(names)
     return [name for name, kind in features.items() if not isinstance(kind, tuple)]
 
 
 def _cameras_of(features: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Colour pictures among features: (height, width)."""
+    """Return the colour images among features: (height, width)."""
     return {
         name: (kind[0], kind[1])
         for name, kind in features.items()
@@ -194,7 +194,7 @@ def _cameras_of(features: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _ours_ns(stamp_s: float) -> int:
-    """From LeRobot's clock to ours."""
+    """Convert LeRobot's clock to the monotonic clock."""
     return round(stamp_s * NS_PER_S) + CLOCK_NS
 
 
@@ -204,7 +204,7 @@ def main(text: str, descriptor: str) -> None:
 
 
 def run_device(text: str, descriptor: int, *, is_read_only: bool) -> None:
-    """As `main`; of a teleoperator too."""
+    """As `main`; also for a teleoperator."""
     config = msgspec.json.decode(text, type=DeviceConfig)
     run_own(
         "teleoperator" if is_read_only else "robot",

@@ -1,7 +1,7 @@
-"""Which of a LeRobot device's numbers are what: tables of parts, and the way to SI units and back. Pure.
+"""Tables of parts: the meaning of a LeRobot device's numbers, and their conversion to SI units. Pure.
 
-A LeRobot robot reads and is told a flat dictionary, `{"shoulder_pan.pos": 12.5, "gripper.pos": 40.0}`, and
-says nowhere in which units. So that is declared, part by part, or follows from what is known of its type:
+A LeRobot robot reads and takes a flat dictionary, `{"shoulder_pan.pos": 12.5, "gripper.pos": 40.0}`, and
+does not declare their units. So they are declared, part by part, or follow from its type:
 
     {"arm": {"joints": ["shoulder_pan", "elbow"], "unit": "deg"},
      "gripper": {"gripper": "gripper", "closed": 0, "open": 100, "stroke_m": 0.07},
@@ -22,19 +22,19 @@ from robot_runtime.errors import InvalidValueError
 
 Unit = Literal["deg", "rad", "percent"]
 Numbers = list[float]
-"""Of one part, in SI units: positions of joints, the width of a gripper, the twist of a base."""
+"""Numbers of one part, in SI units: positions of joints, the width of a gripper, the twist of a base."""
 
 
 class Joints(Struct, frozen=True, kw_only=True, tag="joints", forbid_unknown_fields=True):
     """An arm, or any other group of joints."""
 
     joints: list[str]
-    """As LeRobot calls them, with or without `.pos`."""
+    """Names in LeRobot, with or without `.pos`."""
     names: list[str] = []
-    """As policies know them; none: as LeRobot does."""
+    """Names for policies; none: as in LeRobot."""
     unit: Unit
     ranges: list[tuple[float, float]] = []
-    """Where -100 % and 100 % of each joint are [rad]."""
+    """Angles of -100 % and 100 % of each joint [rad]."""
 
     def __post_init__(self) -> None:
         JointPosition(len(self.joints), names=tuple(self.names))
@@ -50,7 +50,7 @@ class Joints(Struct, frozen=True, kw_only=True, tag="joints", forbid_unknown_fie
         self.to_rad()
 
     def to_rad(self) -> list[Linear]:
-        """From the number of each joint."""
+        """Return the conversion of each joint's number to rad."""
         match self.unit:
             case "deg":
                 return [Linear(scale=RAD_PER_DEGREE)] * len(self.joints)
@@ -60,16 +60,16 @@ class Joints(Struct, frozen=True, kw_only=True, tag="joints", forbid_unknown_fie
 
 
 class Gripper(Struct, frozen=True, kw_only=True, tag="gripper", forbid_unknown_fields=True):
-    """A gripper: what its number is when it is closed and when it is open."""
+    """A gripper: its number when it is closed and when it is open."""
 
     gripper: str
-    """As LeRobot calls it, with or without `.pos`."""
+    """Name in LeRobot, with or without `.pos`."""
     action: str = ""
-    """What it is told by, where that has another name."""
+    """Name of its command, if that differs."""
     closed: float = 0.0
     open: float = 100.0
     action_closed: float | None = None
-    """Of the number that it is told; None: as it is measured."""
+    """Closed value of the command; None: as measured."""
     action_open: float | None = None
     stroke_m: float
     """Distance between the fingers when it is open [m]."""
@@ -79,7 +79,7 @@ class Gripper(Struct, frozen=True, kw_only=True, tag="gripper", forbid_unknown_f
         self.to_width("action_closed", "action_open")
 
     def to_width(self, closed: str, open_: str) -> Linear:
-        """From its number to the distance of the fingers [m]."""
+        """Return the conversion of its number to the gripper width [m]."""
         ends = [getattr(self, closed), getattr(self, open_)]
         if ends[0] is None or ends[1] is None:
             ends = [self.closed, self.open]
@@ -89,10 +89,10 @@ class Gripper(Struct, frozen=True, kw_only=True, tag="gripper", forbid_unknown_f
 
 
 class Base(Struct, frozen=True, kw_only=True, tag="base", forbid_unknown_fields=True):
-    """A mobile base that measures and is told its twist; where it is, is added up from that."""
+    """A mobile base that measures and takes twists; its pose is the sum of the measured ones."""
 
     base: tuple[str, str, str]
-    """vx, vy, wz, as LeRobot calls them; ahead and to the left in m/s."""
+    """vx, vy, wz, names in LeRobot; ahead and to the left in m/s."""
     angle_unit: Literal["deg", "rad"]
 
     def to_si(self) -> list[Linear]:
@@ -105,7 +105,7 @@ _KINDS: dict[str, type[Table]] = {"joints": Joints, "gripper": Gripper, "base": 
 
 
 def tables_from_plain(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Table]:
-    """Parts as a file says them; InvalidValueError says of which part what is wrong."""
+    """Read the parts of a file; InvalidValueError: a part is invalid."""
     out: dict[str, Table] = {}
     for name, plain in parts.items():
         check_part(name)
@@ -123,18 +123,18 @@ def tables_from_plain(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Table
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What a device's type, its configuration and its user say of its units; None: nothing."""
+    """What type, configuration and user declare about a device's units; None: unknown."""
 
     unit: Unit | None
     ranges: Mapping[str, tuple[float, float]]
-    """Of joints by name, where -100 % and 100 % are [rad]."""
+    """Joint name -> angles of -100 % and 100 % [rad]."""
     stroke_m: float | None
     angle_unit: Literal["deg", "rad"] | None
 
 
 def tables_from_features(features: Iterable[str], known: Known) -> dict[str, Table]:
-    """Parts by the usual names: `left_` and `right_` are two arms, what is called gripper is one, x.vel y.vel
-    theta.vel are a base. ValueError says what has to be declared."""
+    """Make parts by the usual names: `left_` and `right_` are two arms, names with gripper are grippers,
+    x.vel y.vel theta.vel are a base. ValueError: something has to be declared; the message names it."""
     joints: dict[str, list[str]] = {}
     out: dict[str, Table] = {}
     all_features = list(features)
@@ -145,7 +145,7 @@ def tables_from_features(features: Iterable[str], known: Known) -> dict[str, Tab
         side = next((side for side in ("left_", "right_") if motor.startswith(side)), "")
         if "gripper" in motor:
             if known.stroke_m is None:
-                raise ValueError(f"say how far {motor} opens: stroke_m=0.07, or declare its part")
+                raise ValueError(f"declare how far {motor} opens: stroke_m=0.07, or declare its part")
             out[f"{side}gripper"] = Gripper(gripper=motor, stroke_m=known.stroke_m)
         else:
             joints.setdefault(f"{side}arm", []).append(motor)
@@ -157,7 +157,7 @@ def tables_from_features(features: Iterable[str], known: Known) -> dict[str, Tab
             raise ValueError('declare its base: parts={"base": {"base": [...], "angle_unit": "deg"}}')
         out["base"] = Base(base=twist, angle_unit=known.angle_unit)
     if not out:
-        raise ValueError(f"declare its parts; it is told {', '.join(all_features) or 'nothing'}")
+        raise ValueError(f"declare its parts; it takes {', '.join(all_features) or 'nothing'}")
     return out
 
 
@@ -166,14 +166,12 @@ def _joints(part: str, motors: list[str], known: Known) -> Joints:
     names = [motor.removeprefix(side).removeprefix("arm_") for motor in motors]
     ranges: list[tuple[float, float]] = []
     if known.unit is None:
-        raise ValueError(
-            f'say what the numbers of {", ".join(motors)} are: joint_unit="deg", "rad" or "percent"'
-        )
+        raise ValueError(f'declare the unit of {", ".join(motors)}: joint_unit="deg", "rad" or "percent"')
     if known.unit == "percent":
         missing = [motor for motor in motors if motor not in known.ranges]
         if missing:
             raise ValueError(
-                f"{', '.join(missing)} are in per cent of a range that nobody says: declare it, "
+                f"{', '.join(missing)} are in per cent of an undeclared range: declare it, "
                 f"joint_ranges={{{missing[0]!r}: [-1.9, 1.9], ...}} [rad], or set its use_degrees"
             )
         ranges = [known.ranges[motor] for motor in motors]

@@ -1,4 +1,4 @@
-"""A leader arm, a gamepad and the like of LeRobot's: `LeRobotTeleoperator`."""
+"""A leader arm, a gamepad or another teleoperator of LeRobot: `LeRobotTeleoperator`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from drivers.lerobot.tables import Base, Gripper, Joints, Table, Unit, tables_fr
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where a person's hand wants a robot to be."""
+    """The targets of a teleoperator for a robot."""
 
     t_ns: int
-    """When it was read, on the robot's monotonic clock."""
+    """Time of the reading, on the robot's monotonic clock."""
     values: Mapping[str, float]
-    """By columns' names, SI: arm.shoulder_pan [rad], gripper.width [m], base.vx [m/s], base.wz [rad/s]."""
+    """Column name -> value, SI: arm.shoulder_pan [rad], gripper.width [m], base.vx [m/s], base.wz [rad/s]."""
 
 
 class LeRobotTeleoperator:
-    """Any teleoperator that LeRobot knows, or a plug-in of its, in a process of its own; it is only read."""
+    """Any teleoperator of LeRobot or a plug-in, in its own process; it is only read."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class LeRobotTeleoperator:
         rate_hz: float = 60.0,
         state_timeout_s: float = 0.25,
     ) -> None:
-        """The arguments are those of `LeRobotDevice`; parts here are of the robot that it is meant for.
+        """The arguments are those of `LeRobotDevice`; parts here are those of the robot that it drives.
 
         InvalidValueError, DriverError: as there.
         """
@@ -56,7 +56,7 @@ class LeRobotTeleoperator:
         what = f"LeRobot's teleoperator {type}"
         self._own = DeviceChild("drivers.lerobot.teleoperator_process", plain, what=what)
         self.columns: dict[str, list[str]] = {}
-        """Of each part, by names."""
+        """Part -> names of its columns."""
         for part, table in self._own.facts.parts.items():
             match table:
                 case Joints():
@@ -71,21 +71,21 @@ class LeRobotTeleoperator:
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """What its parts are."""
+        """Part -> its table."""
         return self._own.facts.parts
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its columns."""
+        """Names of its columns."""
         return tuple(name for names in self.columns.values() for name in names)
 
     @property
     def pid(self) -> int:
-        """Of the process that reads it."""
+        """Id of the process that reads it."""
         return self._own.child.pid
 
     def read(self) -> Target:
-        """The newest; never waits. DriverError: it is too old, or there is a fault."""
+        """Return the newest targets; never waits. DriverError: it is too old, or there is a fault."""
         report = self._own.report()
         values: dict[str, float] = {}
         for part, names in self.columns.items():

@@ -1,4 +1,4 @@
-"""The process that reads a teleoperator of LeRobot's."""
+"""The process that reads a teleoperator of LeRobot."""
 
 from drivers.lerobot.robot_process import run_device
 

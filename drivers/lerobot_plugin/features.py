@@ -1,4 +1,4 @@
-"""What LeRobot calls the numbers of one of our robots: `tables_of`, for `PartNumbers`."""
+"""LeRobot's names for the numbers of a robot: `tables_of`, for `PartNumbers`."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ _MOTORS_OF_BASE = ("x.vel", "y.vel", "theta.vel")
 def tables_of(
     robot: Robot, state: RobotState, *, names: str, joint_unit: Literal["deg", "rad"]
 ) -> dict[str, Table]:
-    """Of every part; InvalidValueError: a gripper without limits, whose range nobody says."""
+    """Make the table of every part; InvalidValueError: a gripper without limits, whose range is unknown."""
     schema = robot.schema(state)
     out: dict[str, Table] = {}
     for part in robot.parts:
@@ -48,7 +48,7 @@ def _joints(schema: Schema, part: str) -> tuple[str, ...]:
 
 
 def _prefix(part: str, kind: str) -> str:
-    """left_ of left_arm, nothing of arm, head_ of head."""
+    """Return left_ for left_arm, nothing for arm, head_ for head."""
     side = part.removesuffix(kind)
     return side if side != part or not side else f"{part}_"
 
@@ -56,5 +56,5 @@ def _prefix(part: str, kind: str) -> str:
 def _stroke_m(robot: Robot, part: str) -> float:
     limits = None if robot.limits is None else robot.limits.parts.get(part)
     if not isinstance(limits, GripperLimits):
-        raise InvalidValueError(f"how far {part} opens is said by its limits, and it has none")
+        raise InvalidValueError(f"expected limits of {part}, which define how far it opens")
     return float(limits.high)

@@ -1,7 +1,7 @@
-"""A robot that follows targets which come now and then, inside its limits: `Follower`.
+"""A robot that follows sparse targets inside its limits: `Follower`.
 
-target   q_0 ●────────● q_1 ────────● q_2           30 a second, say
-aim          ╌╌╌╌╌╌╌╌╌●╌╌╌╌╌╌╌╌╌╌╌╌╌●               from one to the next in the time that they were apart
+target   q_0 ●────────● q_1 ────────● q_2           e.g. 30 a second
+aim          ╌╌╌╌╌╌╌╌╌●╌╌╌╌╌╌╌╌╌╌╌╌╌●               from one to the next in the interval between them
 command  │││││││││││││││││││││││││││││││            every control period: towards the aim, never past it
 silence  no target for `silence_s`: it brakes to rest
 """
@@ -36,14 +36,14 @@ from robot_runtime.teleop.setpoints import Axes, Trail, axes_of, difference
 logger = logging.getLogger(__name__)
 
 _LONGEST_NS = 200_000_000
-"""Targets farther apart than this are no stream: it goes there at once, as its limits allow [ns]."""
+"""Targets farther apart than this are no stream: the robot moves there at once, within its limits [ns]."""
 _REST_S = 5.0
-"""How long coming to rest may take in the end [s]."""
+"""How long coming to rest at the end may take [s]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _LastCommand:
-    """What was told last, and where the aim was then."""
+    """The last targets, and the aim at that time."""
 
     numbers: Mapping[str, Numbers]
     before: Mapping[str, Numbers]
@@ -52,24 +52,24 @@ class _LastCommand:
 
 
 class Follower:
-    """Owns the robot's drivers in a thread of its own from `start` to `end`."""
+    """Owns the robot's drivers in its own thread from `start` to `end`."""
 
     def __init__(self, robot: Robot, clock: Clock, *, control_hz: float, silence_s: float) -> None:
-        """InvalidValueError: a part that is told something has no limits, or a number makes no sense."""
+        """InvalidValueError: a commanded part has no limits, or an invalid number."""
         if not (1.0 <= control_hz <= 2000.0 and silence_s > 0.0):
             raise InvalidValueError(
                 f"control_hz is from 1 to 2000 and silence_s above 0, got {control_hz:g}, {silence_s:g}"
             )
         missing = [name for name in robot.parts if robot.limits is None or name not in robot.limits.parts]
         if missing or robot.limits is None:
-            raise InvalidValueError(f"parts that are told something need limits: {', '.join(missing)}")
+            raise InvalidValueError(f"expected limits for all commanded parts, missing: {', '.join(missing)}")
         self._robot, self._clock = robot, clock
         self._period_ns, self._silence_ns = round(NS_PER_S / control_hz), round(silence_s * NS_PER_S)
         self._limiter = Limiter(robot.limits, period_ns=self._period_ns)
         self._state = robot.read()
-        self._told: _LastCommand | None = None
+        self._last: _LastCommand | None = None
         self._trails: dict[str, Trail] = {}
-        self._is_led = False
+        self._is_started = False
         self._error: Exception | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
@@ -78,26 +78,26 @@ class Follower:
         self._thread.start()
 
     def state(self) -> RobotState:
-        """The newest; DriverError: a driver has failed."""
+        """Return the newest state; DriverError: a driver has failed."""
         if self._error is not None:
             raise DriverError(f"the robot has stopped: {self._error}") from self._error
         return self._state
 
     def tell(self, numbers: Mapping[str, Numbers]) -> None:
-        """New targets, SI, of every part. DriverError: as `state`, or a number is none."""
+        """Set new targets, SI, of every part. DriverError: as `state`, or a number is not finite."""
         state = self.state()
         if not all(np.isfinite(each).all() for each in numbers.values()):
-            raise DriverError(f"targets are finite numbers, got {dict(numbers)}")
-        now_ns, told = self._clock.now_ns(), self._told
-        if told is None:
+            raise DriverError(f"expected finite targets, got {dict(numbers)}")
+        now_ns, last = self._clock.now_ns(), self._last
+        if last is None:
             before, apart_ns = _measured(state, numbers), 0
         else:
-            before, apart_ns = _aims(told, now_ns), now_ns - told.t_ns
+            before, apart_ns = _aims(last, now_ns), now_ns - last.t_ns
         apart_ns = apart_ns if apart_ns <= _LONGEST_NS else 0
-        self._told = _LastCommand(numbers=dict(numbers), before=before, t_ns=now_ns, apart_ns=apart_ns)
+        self._last = _LastCommand(numbers=dict(numbers), before=before, t_ns=now_ns, apart_ns=apart_ns)
 
     def end(self) -> None:
-        """Brake to a stand and tell the drivers to stop; may be called twice."""
+        """Brake to rest and stop the drivers; may be called twice."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(_REST_S + 1.0)
@@ -105,7 +105,7 @@ class Follower:
     def _run(self) -> None:
         try:
             self._follow()
-        except Exception as error:  # a driver's own; told by the next `state`
+        except Exception as error:  # an error of a driver; raised by the next `state`
             logger.exception("the robot is stopped")
             self._error = error
         finally:
@@ -117,31 +117,31 @@ class Follower:
             now_ns = self._clock.now_ns()
             if self._ending.is_set():
                 last_ns = last_ns or now_ns + round(_REST_S * NS_PER_S)
-                if not self._is_led or self._limiter.is_at_rest or now_ns > last_ns:
+                if not self._is_started or self._limiter.is_at_rest or now_ns > last_ns:
                     return
             self._state = self._robot.read()
             self._step(now_ns)
             pacer.wait()
 
     def _step(self, now_ns: int) -> None:
-        told = self._told
-        if told is None:
+        last = self._last
+        if last is None:
             return
-        if not self._is_led:
-            self._limiter.reset(_command(_measured(self._state, told.numbers), self._robot), now_ns)
-            self._trails = {name: self._trail(name) for name in told.numbers}
-            self._is_led = True
+        if not self._is_started:
+            self._limiter.reset(_command(_measured(self._state, last.numbers), self._robot), now_ns)
+            self._trails = {name: self._trail(name) for name in last.numbers}
+            self._is_started = True
         dt_s, sent = self._period_ns / NS_PER_S, self._limiter.sent
         axes = {name: trail.at(_numbers(sent.parts[name]), dt_s) for name, trail in self._trails.items()}
-        if self._ending.is_set() or now_ns - told.t_ns > self._silence_ns:
+        if self._ending.is_set() or now_ns - last.t_ns > self._silence_ns:
             self._robot.write(self._limiter.brake(now_ns))
         else:
-            aims = _aims(told, now_ns)
+            aims = _aims(last, now_ns)
             next_ = {name: _towards(aims[name], axes[name], sent.parts[name], dt_s) for name in axes}
             self._robot.write(self._limiter.limit(_command(next_, self._robot), now_ns)[0])
 
     def _trail(self, name: str) -> Trail:
-        """How a part has moved, by its commands; a base by its twists."""
+        """Make the trail of a part by its commands; of a base by its twists."""
         assert self._robot.limits is not None
         limits = self._robot.limits.parts[name]
         assert not isinstance(limits, NumbersLimits)
@@ -149,7 +149,7 @@ class Follower:
 
 
 def _towards(aim: Numbers, axes: Axes, sent: PartCommand, dt_s: float) -> Numbers:
-    """The next command of a part: as near to the aim as its limits allow, and never past it."""
+    """Return the next command of a part: as near to the aim as its limits allow, and never past it."""
     at, goal = _numbers(sent), np.asarray(aim, dtype=float)
     if isinstance(sent, BaseTwistCommand):
         return (axes.steered(goal * dt_s) / dt_s).tolist()
@@ -167,17 +167,17 @@ def _numbers(command: PartCommand) -> np.ndarray:
     raise DriverError(f"expected joints, a gripper or a base, got {type(command).__name__}")
 
 
-def _aims(told: _LastCommand, now_ns: int) -> dict[str, Numbers]:
-    """Where the way from one target to the next is now."""
-    share = min((now_ns - told.t_ns) / told.apart_ns, 1.0) if told.apart_ns > 0 else 1.0
+def _aims(last: _LastCommand, now_ns: int) -> dict[str, Numbers]:
+    """Return the current point between the last two targets."""
+    share = min((now_ns - last.t_ns) / last.apart_ns, 1.0) if last.apart_ns > 0 else 1.0
     return {
-        part: [a + share * (b - a) for a, b in zip(told.before[part], to, strict=True)]
-        for part, to in told.numbers.items()
+        part: [a + share * (b - a) for a, b in zip(last.before[part], to, strict=True)]
+        for part, to in last.numbers.items()
     }
 
 
 def measured_numbers(robot: Robot, state: RobotState) -> dict[str, Numbers]:
-    """Of every part, as `PartNumbers` has them: joints, width, twist."""
+    """Return the numbers of every part, as `PartNumbers` has them: joints, width, twist."""
     out: dict[str, Numbers] = {}
     for name in robot.parts:
         part: Any = state.parts[name]
@@ -192,7 +192,7 @@ def measured_numbers(robot: Robot, state: RobotState) -> dict[str, Numbers]:
 
 
 def _measured(state: RobotState, like: Mapping[str, Numbers]) -> dict[str, Numbers]:
-    """Where to begin: as measured, a base at rest."""
+    """Return the start: as measured, a base at rest."""
     out: dict[str, Numbers] = {}
     for name in like:
         part: Any = state.parts[name]

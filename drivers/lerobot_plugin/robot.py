@@ -1,4 +1,4 @@
-"""One of our robots as LeRobot's `Robot`. What stops it is written in `drivers.lerobot_plugin`."""
+"""A robot of this project as LeRobot's `Robot`. `drivers.lerobot_plugin` describes what stops it."""
 
 import contextlib
 from collections.abc import Mapping
@@ -20,20 +20,20 @@ from robot_runtime.robot_file import open_robot
 
 
 class RobotRuntime(LeRobotRobot):
-    """A robot that a file describes or that is somebody's own, for LeRobot's commands."""
+    """A robot of a file or of the user's code, for LeRobot's commands."""
 
     config_class = RobotRuntimeConfig
     name = "robot_runtime"
 
     def __init__(self, config: RobotRuntimeConfig) -> None:
-        """Makes the drivers, whose robot says what its features are; moves nothing.
+        """Make the drivers, which define the features; move nothing.
 
-        RobotRuntimeError: as `robot-runtime run` says it.
+        RobotRuntimeError: as from `robot-runtime run`.
         """
         super().__init__(config)
         self.config, self._clock = config, MonotonicClock()
         self._follower: Follower | None = None
-        self._eyes: Cameras | None = None
+        self._cameras: Cameras | None = None
         self._opened = contextlib.ExitStack()
         try:
             self._robot: Robot = self._opened.enter_context(open_robot(config.robot, config.settings)).robot
@@ -49,7 +49,7 @@ class RobotRuntime(LeRobotRobot):
 
     @property
     def cameras(self) -> Mapping[str, Camera]:
-        """By their names; LeRobot's commands count them."""
+        """Name -> camera; LeRobot's commands count them."""
         return self._robot.cameras
 
     @property
@@ -70,37 +70,37 @@ class RobotRuntime(LeRobotRobot):
         return True
 
     def calibrate(self) -> None:
-        """There is nothing to calibrate."""
+        """Do nothing: there is nothing to calibrate."""
 
     def configure(self) -> None:
-        """The robot's own file does that."""
+        """Do nothing: the robot's own file configures it."""
 
     def connect(self, calibrate: bool = True) -> None:
-        """Start to follow; moves nothing. DriverError: a camera gives no picture."""
+        """Start to follow; move nothing. DriverError: a camera gives no image."""
         follower = Follower(
             self._robot, self._clock, control_hz=self.config.control_hz, silence_s=self.config.silence_s
         )
-        self._eyes = self._opened.enter_context(camera_threads(self._robot.cameras, self._clock))
-        if not self._eyes.await_first():
-            raise DriverError(f"not every camera gives a picture: {', '.join(self._robot.cameras)}")
+        self._cameras = self._opened.enter_context(camera_threads(self._robot.cameras, self._clock))
+        if not self._cameras.await_first():
+            raise DriverError(f"not every camera gives an image: {', '.join(self._robot.cameras)}")
         follower.start()
         self._opened.callback(follower.end)
         self._follower = follower
 
     def get_observation(self) -> dict[str, Any]:
-        """DriverError: a driver has failed, or a camera gives no picture."""
+        """Read state and images. DriverError: a driver has failed, or a camera gives no image."""
         follower = self._connected()
-        assert self._eyes is not None
-        images, faults = self._eyes.newest(self._clock.now_ns())
+        assert self._cameras is not None
+        images, faults = self._cameras.newest(self._clock.now_ns())
         if faults:
-            raise DriverError("; ".join(self._eyes.said(name, fault) for name, fault in faults.items()))
+            raise DriverError("; ".join(self._cameras.said(name, fault) for name, fault in faults.items()))
         numbers = self._numbers.action(measured_numbers(self._robot, follower.state()))
         return numbers | {name: image.pixels for name, image in images.items()}
 
     def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
-        """Returns at once what was asked; the limits are kept on the way there.
+        """Set targets; return them at once. The motion there keeps the limits.
 
-        InvalidValueError: it does not name what this robot needs, which is said, and nothing moves.
+        InvalidValueError: the action lacks features, which the message names; nothing moves.
         """
         follower = self._connected()
         if missing := [name for name in self._features if name not in action]:
@@ -108,12 +108,12 @@ class RobotRuntime(LeRobotRobot):
                 f"the action lacks {', '.join(missing)}: the leader, or the policy, gives "
                 f"{', '.join(action) or 'nothing'}; this robot needs {', '.join(self._features)}"
             )
-        told = {name: float(action[name]) for name in self._features}
-        follower.tell(self._numbers.read(told))
-        return told
+        targets = {name: float(action[name]) for name in self._features}
+        follower.tell(self._numbers.read(targets))
+        return targets
 
     def disconnect(self) -> None:
-        """Brake, stop and give the drivers back."""
+        """Brake, stop and close the drivers."""
         self._follower = None
         self._opened.close()
 

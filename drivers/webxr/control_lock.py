@@ -1,6 +1,7 @@
-"""Which page leads, and its last message: `ControlLock`. Pure but for its lock; time is an argument.
+"""Which page controls the robot, and its last message: `ControlLock`. Pure but for its lock; time is an
+argument.
 
-One page leads. A second one is refused, and may take its place when the first has gone.
+One page controls the robot. A second one is refused, and may take over when the first has gone.
 """
 
 from collections import deque
@@ -13,11 +14,11 @@ from robot_runtime.core.values.action import NS_PER_S
 
 KEPT_ORDERS = 16
 WINDOW_NS = 5 * NS_PER_S
-"""How long a smallest difference counts: clocks drift, and one that slept jumps [ns]."""
+"""How long a smallest difference counts: clocks drift, and jump after a suspend [ns]."""
 
 
 class ControlLock:
-    """Any thread may ask; each page has a thread of its own."""
+    """Holds the controlling page and its report. Any thread may call; each page has its own thread."""
 
     def __init__(self, *, stale_ns: int) -> None:
         self._lock, self._stale_ns = Lock(), stale_ns
@@ -27,7 +28,7 @@ class ControlLock:
         self.report = Report(t_ns=0)
 
     def take(self, page: object, name: str) -> str:
-        """Sit down. Returns who sits there, if that is another; empty: this page leads."""
+        """Take control. Return the page that has it, if that is another; empty: this page has it now."""
         with self._lock:
             if self._holder not in (None, page):
                 return self.report.page
@@ -38,7 +39,7 @@ class ControlLock:
             return ""
 
     def leave(self, page: object) -> None:
-        """It has gone: nobody leads."""
+        """Release control: the page has gone."""
         with self._lock:
             if self._holder is page:
                 self._holder = None
@@ -47,7 +48,7 @@ class ControlLock:
                 )
 
     def say(self, page: object, text: str | bytes, arrived_ns: int) -> str:
-        """A message of a page. Returns why it was not taken; empty: it was."""
+        """Take a page's message. Return why it was refused; empty: it was taken."""
         try:
             message = msgspec.json.decode(text, type=PageMessage)
             fault = message.fault()
@@ -58,15 +59,15 @@ class ControlLock:
                 self.report = msgspec.structs.replace(self.report, num_refused=self.report.num_refused + 1)
                 return fault
             if page is not self._holder:
-                if message.order == "stop":  # anybody may
+                if message.order == "stop":  # any page may stop
                     self._num_orders += 1
                     self.report = msgspec.structs.replace(
                         self.report, orders=(*self.report.orders, (self._num_orders, "stop"))[-KEPT_ORDERS:]
                     )
-                return "another page leads"
+                return "another page has control"
             stamp_ns = self._clock.stamp_ns(message.t, arrived_ns)
             is_new, orders = message.n > self._last_n, self.report.orders
-            if is_new and message.order:  # late ones too: a stop is wanted whenever it comes
+            if is_new and message.order:  # late ones, too: a stop counts whenever it comes
                 self._num_orders += 1
                 orders = (*orders, (self._num_orders, message.order))[-KEPT_ORDERS:]
             self._last_n = max(self._last_n, message.n)
@@ -87,13 +88,13 @@ class ControlLock:
 
 
 class PageClock:
-    """A page's clock against ours.
+    """Converts a page's clock to this machine's.
 
         page    t        t        t                      by its own clock
         here      a       a            a                 it arrives: never earlier than it was sent
-                  |<- ->|                                the smallest a - t of late counts as no delay
+                  |<- ->|                                the smallest recent a - t counts as no delay
 
-    So what waited in a queue is known to be old, though the two clocks have nothing to do with each other.
+    So a message that waited in a queue is known to be old, although the two clocks are independent.
     """
 
     def __init__(self) -> None:
@@ -101,7 +102,7 @@ class PageClock:
         """(arrival, difference), differences rising: the first is the smallest."""
 
     def stamp_ns(self, t_ms: float, arrived_ns: int) -> int:
-        """When it was said, on our clock [ns]: never later than it arrived."""
+        """Return when it was sent, on this machine's clock [ns]: never later than its arrival."""
         t_ns = round(t_ms * 1e6)
         difference = arrived_ns - t_ns
         while self._least and self._least[-1][1] >= difference:

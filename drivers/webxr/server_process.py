@@ -1,4 +1,5 @@
-"""The process that serves the page: https, a WebSocket and a thread for each; reports by shared memory."""
+"""The process that serves the page: https, a WebSocket and a thread for each; reports through shared
+memory."""
 
 import hmac
 import http
@@ -27,18 +28,18 @@ _POLICY = (
 _PERIOD_S = 0.002
 _STATUS_S = 0.5
 _RUN = ("mode", "cause", "led", "episode", "refused")
-"""What the page is told of how the run goes."""
+"""The fields of the run's state that the page gets."""
 
 
 class Pages:
-    """Serves them."""
+    """Serves the pages."""
 
-    def __init__(self, config: Config, seat: ControlLock, told: Newest[RunStatus]) -> None:
-        self._token, self._seat, self._told = config.token, seat, told
+    def __init__(self, config: Config, lock: ControlLock, status: Newest[RunStatus]) -> None:
+        self._token, self._lock, self._status = config.token, lock, status
         self._html = PAGE.read_bytes()
 
     def request(self, connection: ServerConnection, request: Request) -> Response | None:
-        """The page itself, and a way in for those that know the token. None: a WebSocket may be opened."""
+        """Serve the page to clients that know the token. None: a WebSocket may be opened."""
         url = urlsplit(request.path)
         given = (parse_qs(url.query).get("token") or [""])[0]
         if not hmac.compare_digest(given.encode(), self._token.encode()):
@@ -60,38 +61,38 @@ class Pages:
         return Response(200, "OK", headers, self._html)
 
     def talk(self, connection: ServerConnection) -> None:
-        """One page, until it goes."""
+        """Serve one page, until it goes."""
         page, name = object(), str(connection.remote_address[0])
         try:
-            while holder := self._seat.take(page, name):
+            while holder := self._lock.take(page, name):
                 self._say(connection, {"leads": False, "holder": holder})
-                text = connection.recv()  # it asks again, or wants a stop, which anybody may
+                text = connection.recv()  # it asks again, or sends a stop, which any page may
                 if text != "hello":
-                    self._seat.say(page, text, time.monotonic_ns())
+                    self._lock.say(page, text, time.monotonic_ns())
             self._listen(connection, page)
         except (ConnectionClosed, TimeoutError):
             pass
         finally:
-            self._seat.leave(page)
+            self._lock.leave(page)
 
     def _listen(self, connection: ServerConnection, page: object) -> None:
         next_s = 0.0
         while True:
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + _STATUS_S
-                told = self._told.get()
-                parts = RunStatus() if told is None else told[1]
-                report = self._seat.report
-                status = {"parts": parts.parts, "bases": parts.bases, "dropped": report.num_dropped}
-                status["run"] = {each: getattr(parts, each) for each in _RUN}
-                self._say(connection, {"leads": True, **status})
+                status = self._status.get()
+                parts = RunStatus() if status is None else status[1]
+                report = self._lock.report
+                reply = {"parts": parts.parts, "bases": parts.bases, "dropped": report.num_dropped}
+                reply["run"] = {each: getattr(parts, each) for each in _RUN}
+                self._say(connection, {"leads": True, **reply})
             try:
                 text = connection.recv(timeout=_STATUS_S)
             except TimeoutError:
                 continue
             if text == "hello":
                 continue
-            why = self._seat.say(page, text, time.monotonic_ns())
+            why = self._lock.say(page, text, time.monotonic_ns())
             if why and why != "too late":
                 self._say(connection, {"leads": True, "refused": why[:200]})
 
@@ -102,9 +103,9 @@ class Pages:
 def main(text: str, descriptor: str) -> None:
     """config: a `Config` as JSON; descriptor: of the memory shared with the parent."""
     config = msgspec.json.decode(text, type=Config)
-    told, reports = Newest(RunStatus, int(descriptor)), Newest(Report, int(descriptor), 2 * SLOT)
-    seat, alive = ControlLock(stale_ns=round(config.stale_ms * 1e6)), LifeLine()
-    pages = Pages(config, seat, told)
+    status, reports = Newest(RunStatus, int(descriptor)), Newest(Report, int(descriptor), 2 * SLOT)
+    lock, alive = ControlLock(stale_ns=round(config.stale_ms * 1e6)), LifeLine()
+    pages = Pages(config, lock, status)
     context = None
     if config.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -130,7 +131,7 @@ def main(text: str, descriptor: str) -> None:
     sys.stdout.flush()
     before: Report | None = None
     while not alive.is_cut():
-        if seat.report is not before:
-            before = seat.report
+        if lock.report is not before:
+            before = lock.report
             reports.put(before)
         time.sleep(_PERIOD_S)

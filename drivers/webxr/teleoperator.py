@@ -1,4 +1,4 @@
-"""`WebXrTeleoperator`: what a phone or a headset leads a robot with."""
+"""`WebXrTeleoperator`: a phone or a headset as a teleoperator."""
 
 import contextlib
 import secrets
@@ -29,7 +29,7 @@ from robot_runtime.core.values.transforms import pose_from_quaternion
 from robot_runtime.errors import DriverError, InvalidValueError
 
 _R_LX = np.array([[0.0, 0.0, -1.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-"""WebXR's axes (right, up, back) in ours (ahead, left, up)."""
+"""WebXR's axes (right, up, back) in the robot's (ahead, left, up)."""
 ORDERS: dict[str, Order] = {
     "arm": Arm(),
     "stop": Stop(),
@@ -43,7 +43,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class WebXrTeleoperator:
-    """Serves the page and reads what it says; one page leads at a time."""
+    """Serves the page and reads its messages; one page has control at a time."""
 
     name = "webxr"
     buttons = ("press arm on the page", "press reset on the page")
@@ -65,14 +65,14 @@ class WebXrTeleoperator:
     ) -> None:
         """
         host: to listen on; 0.0.0.0: all of this machine's addresses. port: 0 takes a free one.
-        token: without which nobody gets in; None: drawn anew.
-        certificate, key: files, for https; None: one is made and signed by itself, for this run. Browsers
-            warn of it once. On 127.0.0.1 it is plain http, which they take for safe there.
-        speed, turn: of the hand, by the sticks of a touch screen at their ends [m/s], [rad/s].
+        token: required for access; None: a new random one.
+        certificate, key: files, for https; None: a self-signed one is made for this run. Browsers
+            warn of it once. On 127.0.0.1 it is plain http, which they accept as safe there.
+        speed, turn: of the end effector, at full deflection of a touch screen's sticks [m/s], [rad/s].
         base_speed, base_turn: of the base, by sticks.
-        arm: the one that a phone, or the right controller of a robot with one arm, leads.
-        stale_ms: what waited longer on its way is dropped [ms].
-        DriverError: the port cannot be had, or no certificate be made.
+        arm: the one that a phone, or the right controller of a robot with one arm, drives.
+        stale_ms: messages older than this are dropped [ms].
+        DriverError: the port is not available, or no certificate could be made.
         """
         check_speeds(self.name, speed=speed, turn=turn, base_speed=base_speed, base_turn=base_turn)
         if not 0 <= port <= 65_535:
@@ -104,11 +104,11 @@ class WebXrTeleoperator:
         port = int(self._child.greeting.split()[0])
         scheme = "http" if is_plain else "https"
         self.urls = [f"{scheme}://{each}:{port}/?token={token}" for each in addresses(host)]
-        """Where the page is."""
+        """Addresses of the page."""
 
     @property
     def help(self) -> str:
-        """Where the page is, and what it does."""
+        """The page's address, and its use."""
         return "\n".join(
             [
                 f"open on the phone or in the headset: {'  or  '.join(self.urls)}",
@@ -117,21 +117,22 @@ class WebXrTeleoperator:
         )
 
     def open(self, parts: LeadableParts) -> None:
-        """InvalidValueError: the robot has neither hand nor base to lead, or not the arm that is wanted."""
+        """Take the parts. InvalidValueError: nothing to drive, or not the requested arm."""
         if not parts.hands and not parts.bases:
             raise InvalidValueError(
-                "webxr leads hands and bases, and this robot has neither: no kinematics of "
+                "webxr drives end effectors and bases, and this robot has neither: no kinematics of "
                 f"{', '.join(parts.arms) or 'any arm'} (Robot(hand_pose=...), [parts.NAME.kinematics])"
             )
         if self._arm is not None and self._arm not in parts.hands:
             raise InvalidValueError(
-                f"webxr: no hand of {self._arm!r} can be led; there are {', '.join(parts.hands) or 'none'}"
+                f"webxr: the end effector of {self._arm!r} cannot be driven; those that can are "
+                f"{', '.join(parts.hands) or 'none'}"
             )
         self._parts = parts
         self._child.orders.put(RunStatus(parts=parts.hands, bases=parts.bases))
 
     def told(self, run: LedRun) -> None:
-        """The page shows it."""
+        """Show the state of the run on the page."""
         self._child.orders.put(
             RunStatus(
                 parts=self._parts.hands,
@@ -145,7 +146,7 @@ class WebXrTeleoperator:
         )
 
     def read(self) -> Lead:
-        """What the page said last. DriverError: its server has ended."""
+        """Return the page's last state. DriverError: its server has ended."""
         if ended := self._child.ended:
             raise DriverError(f"the page of webxr: {ended}")
         report = self._child.report()
@@ -169,7 +170,7 @@ class WebXrTeleoperator:
         self._opened.close()
 
     def _arm_of(self, hand: str, report: Report) -> str | None:
-        """The arm that a hand leads: the one of its side, or the only one."""
+        """Return the arm that a controller drives: the one of its side, or the only one."""
         hands = self._parts.hands
         if self._arm is not None:
             is_it = hand != "left" or len(report.hands) == 1
@@ -209,21 +210,21 @@ class WebXrTeleoperator:
 
 
 def addresses(host: str) -> list[str]:
-    """Of this machine, by which the page may be found."""
+    """Return addresses of this machine at which the page may be reached."""
     if host not in ("0.0.0.0", "::", ""):
         return [host]
     found: list[str] = []
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-        out.connect(("192.0.2.1", 9))  # nothing is sent: it tells the address that others see
+        out.connect(("192.0.2.1", 9))  # nothing is sent: this finds the address that others see
         found.append(out.getsockname()[0])
     return [*found, "127.0.0.1"]
 
 
 def made_certificate(folder: Path, names: list[str]) -> tuple[str, str]:
-    """A certificate that signs itself, for a month, and its key: files. DriverError: no openssl."""
+    """Make a self-signed certificate for a month, and its key: files. DriverError: no openssl."""
     if shutil.which("openssl") is None:
         raise DriverError(
-            "webxr: https needs a certificate, and openssl, which makes one, is not there: "
+            "webxr: https needs a certificate, and openssl, which makes one, is not installed: "
             "sudo apt install openssl, or certificate= and key="
         )
     certificate, key = folder / "certificate.pem", folder / "key.pem"

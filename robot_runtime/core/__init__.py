@@ -1,1 +1,1 @@
-"""The pure heart: values in, values out, time is an argument. No clock, thread, socket, log or file."""
+"""The pure core: values in, values out, time is an argument. No clock, thread, socket, log or file."""

@@ -1,4 +1,4 @@
-"""What an executor is made of: `Assembly` puts its parts together, as a `Configuration` says."""
+"""Builds the parts of an executor from its `Configuration`: `Assembly`."""
 
 from robot_runtime.core.arming import Arming
 from robot_runtime.core.authority import Handovers
@@ -17,21 +17,21 @@ from robot_runtime.core.state_watch import StateWatch
 from robot_runtime.core.values.action import RowTiming, rests_of, scales_of
 
 COAST_ROWS = 2
-"""Rows it takes to come to rest after the last one."""
+"""Rows that coming to rest takes after the last one."""
 
 
 class Assembly:
-    """Each part once, made for one executor, which owns them."""
+    """The parts of one executor, which owns them."""
 
     def __init__(self, c: Configuration) -> None:
-        """InvalidValueError: the numbers of the method do not fit the policy's chunks, or the limits lack a
+        """InvalidValueError: the method's numbers do not fit the policy's chunks, or the limits lack a
         part."""
         c.limits.check(c.action_spec, resolves_hand=c.whole_body)
         spec = self.action_spec = c.action_spec.with_gripper_ranges(c.limits.gripper_ranges)
         self.counts = Counts()
         self.parts = PartLatency(c.part_latency_ns, spec)
         self.are_sent = spec.timing is RowTiming.SENT
-        """Whether rows are commands of their time, or places to be at."""
+        """Whether rows are commands of their time, or positions to be at."""
         self.timeline = self._timeline(c)
         self.waits_on_purpose = isinstance(c.method.request, Synchronous)
         self._starts_on_arrival = isinstance(c.method.splice, FromRowZero | NotBeforePlanned)

@@ -1,16 +1,16 @@
 """Who moves each part of the robot, and how far a handover has come: `Handovers`.
 
-The names are those of recordings that policies learn from interventions with. Of one part:
+The names are those that datasets of interventions use. For one part:
 
               take_over        lead                                     hand_back          fresh rows
     ──────────────┼──────────────┼──────────────────────────────────────────┼──────────────────┼─────────
-    POLICY        │ HOLD         │ HUMAN            HOLD: nothing is led    │ HOLD             │ POLICY
+    POLICY        │ HOLD         │ HUMAN            HOLD: no target         │ HOLD             │ POLICY
     NONE          │ REQUEST      │ ALIGN  ADAPT  CORRECT (or RECOVER)       │ RELEASE          │ NONE
-                   brakes, stands  the limits bring it to her               brakes, stands
+                   brakes, holds   the limits bring it to the target        brakes, holds
 
-STOP, a state that cannot be trusted, and arming rule over everybody: a part that brakes for one of them is
-SAFETY's, whoever had it. She has it again once it stands and the state is good; what she leads then counts
-from there (`Tick.command`), not from where she was.
+STOP, a state that cannot be trusted, and arming take precedence: a part that brakes for one of them is
+SAFETY's, whatever moved it before. The operator has it again once it is stationary and the state is good;
+targets then count from there (`Tick.command`), not from the earlier ones.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,9 +23,9 @@ from robot_runtime.core.values.command import PartCommand
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 ADAPT_NS = NS_PER_S // 2
-"""How long a person who has begun to lead is taken to be finding her way [ns]."""
+"""How long an operator who has begun to drive a part is taken to be adapting [ns]."""
 ALIGNED = 0.02
-"""A part is where she leads it when the limits leave it no farther away [rad] or [m]."""
+"""A part is at its target when the limits leave it no farther away than this [rad] or [m]."""
 
 
 class Authority(Enum):
@@ -33,54 +33,54 @@ class Authority(Enum):
 
     POLICY = "policy"
     HUMAN = "human"
-    """A person, or whoever stands in for one in simulation."""
+    """An operator, or a simulated one."""
     HOLD = "hold"
-    """Nobody: it stands or comes to rest, and waits for the policy or for a person."""
+    """Nothing: the part is stationary or comes to rest, and waits for the policy or an operator."""
     SCRIPTED = "scripted"
-    """A script that took it over as such: a way home, a reset of the scene."""
+    """A script that took it over as such: homing, a reset of the scene."""
     SAFETY = "safety"
-    """It brakes or stands because of a STOP or of a state that cannot be trusted."""
+    """The part brakes or holds because of a STOP or of a state that cannot be trusted."""
 
 
 class HandoverPhase(Enum):
-    """How far a handover of a part has come. By rule, all but RECOVER, which only a person can tell."""
+    """How far a handover of a part has come. All follow by rule but RECOVER, which the operator declares."""
 
     NONE = "none"
     """The policy has it."""
     REQUEST = "request"
-    """By rule: it was taken over, nothing has been led yet; it loses its speed and stands."""
+    """By rule: the part was taken over and has had no target yet; it brakes and holds."""
     ALIGN = "align"
-    """By rule: what is led is farther away than the limits let it go in a tick; it is on its way there. With
-    a clutch there is none."""
+    """By rule: the target is farther away than the limits allow in a tick; the part moves towards it. With a
+    clutch this phase does not occur."""
     ADAPT = "adapt"
-    """By rule: the first `ADAPT_NS` of leading it. What goes wrong then is not the policy's fault any more,
-    and nothing to imitate yet."""
+    """By rule: the first `ADAPT_NS` of driving the part. What goes wrong then is no longer the policy's
+    fault, and not yet worth imitating."""
     RECOVER = "recover"
-    """By a person: back to where the policy knows its way."""
+    """Declared by the operator: back to states that the policy knows."""
     CORRECT = "correct"
-    """By rule after ADAPT, or by a person after RECOVER: she does what the policy should have done."""
+    """By rule after ADAPT, or declared after RECOVER: the operator does what the policy should have done."""
     RELEASE = "release"
-    """By rule: handed back; it stands until rows of a chunk run that was asked for afterwards."""
+    """By rule: handed back; the part holds until rows run of a chunk that was requested afterwards."""
 
 
 @dataclass(kw_only=True)
 class _Taken:
-    """A part that is not the policy's."""
+    """State of a part that the policy does not move."""
 
     by: Authority
     phase: HandoverPhase = HandoverPhase.REQUEST
     wish: PartCommand | None = None
     is_led: bool = False
-    """In this tick."""
+    """Whether the operator drives it in this tick."""
     is_suspended: bool = False
-    """It had to brake: nothing that is led counts until it stands."""
+    """Whether it had to brake: targets are ignored until it is stationary."""
     adapts_since_ns: int | None = None
     has_settled: bool = False
-    """Handed back, and the plan says that it stands where it does."""
+    """Whether it was handed back, and the plan holds it where it is."""
 
 
 class Handovers:
-    """Of all parts that a policy commands; the executor owns it."""
+    """Tracks the handover of every part that a policy commands; the executor owns it."""
 
     def __init__(self, parts: Iterable[str]) -> None:
         self.parts = tuple(dict.fromkeys(parts))
@@ -95,7 +95,7 @@ class Handovers:
         return bool(self._taken)
 
     def named(self, parts: Collection[str]) -> tuple[str, ...]:
-        """The parts, () all. UnknownNameError: the policy does not move one of them, so nobody else can."""
+        """The parts, () all. UnknownNameError: the policy does not move one of them, so no one else can."""
         for part in parts:
             if part not in self.parts:
                 raise UnknownNameError("part that can be taken over", str(part), self.parts)
@@ -103,7 +103,7 @@ class Handovers:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """Parts that a person has."""
+        """Parts that an operator has taken over."""
         return tuple(part for part, of in self._taken.items() if of.phase is not HandoverPhase.RELEASE)
 
     @property
@@ -113,27 +113,27 @@ class Handovers:
 
     @property
     def has_all(self) -> bool:
-        """Whether the policy moves none."""
+        """Whether no part is the policy's."""
         return len(self._taken) == len(self.parts)
 
     @property
     def unsettled(self) -> tuple[str, ...]:
-        """Those that still come to rest."""
+        """Released parts that have not come to rest yet."""
         return tuple(part for part in self.released if not self._taken[part].has_settled)
 
     @property
     def off_plan(self) -> tuple[str, ...]:
-        """Parts that do not follow the plan: the plan goes on without them, in the shadow."""
+        """Parts that do not follow the plan; for them it continues in the shadow."""
         return tuple(part for part, of in self._taken.items() if not of.has_settled)
 
     @property
     def on_plan(self) -> tuple[str, ...]:
-        """All others."""
+        """Parts that follow the plan."""
         off = self.off_plan
         return tuple(part for part in self.parts if part not in off)
 
     def take(self, parts: Collection[str], by: Authority) -> None:
-        """A person has them from now on."""
+        """Give the parts to an operator or a script from now on."""
         if by not in (Authority.HUMAN, Authority.SCRIPTED):
             raise InvalidValueError(f"parts are taken over by HUMAN or SCRIPTED, got {by}")
         for part in parts:
@@ -142,12 +142,13 @@ class Handovers:
                 self._taken[part] = _Taken(by=by)
 
     def lead(self, wishes: Mapping[str, PartCommand]) -> None:
-        """What she wants of her parts in the next tick; others are left alone, no wish is to stand."""
+        """Set the operator's targets for the next tick; other parts are ignored, one without a target
+        holds."""
         for part, of in self._taken.items():
             of.wish = wishes.get(part)
 
     def wishes(self) -> dict[str, PartCommand]:
-        """What counts of it now, each once."""
+        """The targets that are valid now; each is returned once."""
         out: dict[str, PartCommand] = {}
         for part, of in self._taken.items():
             wish, of.wish = of.wish, None
@@ -157,52 +158,51 @@ class Handovers:
         return out
 
     def say(self, parts: Collection[str], phase: HandoverPhase) -> None:
-        """A person says what she does. InvalidValueError: that is not hers to say, or the part not hers."""
+        """Set the phase that the operator declares. InvalidValueError: it follows by rule, or the operator
+        has not taken over the part."""
         if phase not in (HandoverPhase.RECOVER, HandoverPhase.CORRECT):
-            raise InvalidValueError(
-                f"a person says RECOVER or CORRECT; {phase.name} follows from what she does"
-            )
-        not_hers = [part for part in parts if part not in self.taken]
-        if not_hers or not parts:
-            raise InvalidValueError(f"nobody has taken over {', '.join(not_hers) or 'anything'}")
+            raise InvalidValueError(f"expected RECOVER or CORRECT, got {phase.name}, which follows by rule")
+        not_taken = [part for part in parts if part not in self.taken]
+        if not_taken or not parts:
+            raise InvalidValueError(f"nobody has taken over {', '.join(not_taken) or 'anything'}")
         for part in parts:
             self._taken[part].phase = phase
 
     def release(self, parts: Collection[str]) -> tuple[str, ...]:
-        """Those of the parts that a person had: they are to be the policy's again."""
+        """Hand back to the policy those of the parts that an operator had; returns them."""
         out = tuple(part for part in parts if part in self.taken)
         for part in out:
             self._taken[part] = _Taken(by=self._taken[part].by, phase=HandoverPhase.RELEASE)
         return out
 
     def settle(self) -> None:
-        """All that were handed back stand, and the plan says so."""
+        """Note that all released parts are stationary, and that the plan holds them there."""
         for part in self.released:
             self._taken[part].has_settled = True
 
     def freshen(self) -> None:
-        """Rows of a chunk run that was asked for since: what has settled is the policy's."""
+        """Give settled parts to the policy: rows run of a chunk that was requested since."""
         for part in self.released:
             if self._taken[part].has_settled:
                 del self._taken[part]
 
     def suspend(self) -> None:
-        """All brake: what is led counts no more until a part stands."""
+        """Note that all parts brake: targets are ignored until a part is stationary."""
         for of in self._taken.values():
             of.is_suspended, of.wish, of.is_led = True, None, False
 
     def resume(self, resting: Collection[str]) -> None:
-        """These parts stand, and nothing is wrong."""
+        """Note that these parts are stationary and nothing is wrong."""
         for part in resting:
             if part in self._taken:
                 self._taken[part].is_suspended = False
 
     def forget(self) -> None:
-        """The robot was reset: all is the policy's."""
+        """Give all parts to the policy: the robot was reset."""
         self._taken.clear()
 
     def went(self, behind: Mapping[str, float], now_ns: int) -> None:
-        """A tick has led parts so far behind what was wanted of them [rad] or [m]: the phases follow."""
+        """Update the phases; behind: how far a tick left parts from their targets [rad] or [m]."""
         for part, of in self._taken.items():
             if not of.is_led:
                 continue
@@ -214,7 +214,7 @@ class Handovers:
                 of.phase = HandoverPhase.CORRECT
 
     def authority(self, of_plan: Authority) -> Mapping[str, Authority]:
-        """Who moved each part in this tick; of_plan: of those that follow the plan."""
+        """Who moved each part in this tick; of_plan: the authority of those that follow the plan."""
         if not self._taken or of_plan is Authority.SAFETY:
             return self._all[of_plan]
         out = dict(self._all[of_plan])

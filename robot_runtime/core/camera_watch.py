@@ -1,22 +1,21 @@
-"""Whether what a camera gives is a picture of now: `CameraWatch` looks at each before anybody acts on it.
+"""Checks whether a camera's images are current: `CameraWatch` looks at each before anything acts on it.
 
-picture    1     2     2'    2'    2'    3
-stamp      0    33    66    99   132   270 ms      2' is picture 2 again, to the last bit, with a new stamp
-shown      1     2     2     2     2     3         and stays as old as it is
+image      1     2     2'    2'    2'    3
+stamp      0    33    66    99   132   270 ms      2' is image 2 again, to the last bit, with a new stamp
+shown      1     2     2     2     2     3         and keeps its age
 
-A sensor is never still: noise alone makes every picture differ from the one before, in every row. So one that
-is the same to the last bit is no new picture, whatever its stamp says, nor is one that was there a few
-pictures ago, as from a driver that goes round in its buffers; and one of which a band of rows is the same
-while the rest is not has been put together from two (torn). Simulated cameras without noise see still scenes
-as they are, and so do compressed videos: with `has_noise=False` a picture may be the same as often as it
-likes, and none is torn.
+A sensor always has noise: it makes every image differ from the one before, in every row. So an image that is
+the same to the last bit is not new, whatever its stamp, nor is one that was there a few images ago, as from a
+driver that cycles through its buffers; and one of which a band of rows is the same while the rest is not was
+assembled from two (torn). Simulated cameras without noise and compressed videos repeat images of a still
+scene: with `has_noise=False` an image may repeat any number of times, and none counts as torn.
 
-A camera that gives nothing is missed after 200 ms, or after three of its own periods if that is longer:
+A camera without images is reported after 200 ms, or after three of its own periods if that is longer:
 
-capture    |--|--|--|--|--|--|                     30 fps: 6 pictures are missing
+capture    |--|--|--|--|--|--|                     30 fps: 6 images are missing
 shown                        |~~~~~~~~~| silent
                              0        200 ms
-capture    |---------|---------|---------|         10 fps: 3 pictures are missing
+capture    |---------|---------|---------|         10 fps: 3 images are missing
 shown                                    |~~~~~~~~~~~~~~| silent
                                          0             300 ms
 """
@@ -34,24 +33,24 @@ from robot_runtime.core.values.state import Image
 from robot_runtime.errors import InvalidValueError
 
 TORN_SHARE = 8
-"""One row of so many, or more, at the top or at the bottom has to be old for a picture to be torn."""
+"""At least one in this many rows, at the top or at the bottom, has to be old for an image to be torn."""
 MIDDLE = 32
-"""Rows are compared at so many columns first: nearly all pictures differ there, and that is seen at once."""
+"""Number of columns at which rows are compared first: nearly all images differ there, which is quick."""
 
 ALWAYS = 4
-"""Rows that have differed so often in a row always do, but for a picture that is old in them."""
+"""Rows that have differed this often in succession always do, unless an image is old in them."""
 MARK_ROWS = 64
-"""Rows, spread over a picture, that tell it from those before."""
+"""Number of rows, spread over an image, that distinguish it from those before."""
 REMEMBERED = 8
-"""Pictures that a new one may not be: drivers have so many buffers, or fewer."""
+"""Number of earlier images that a new one must differ from: drivers have at most this many buffers."""
 MISSED = 3
-"""So many periods of a slow camera may pass without a picture."""
+"""Number of periods of a slow camera that may pass without an image."""
 LEARNT = 9
-"""Its period is the median of so many; one that slows down in the dark is learnt again after half of them."""
+"""A period is the median of this many; one that grows in the dark is learnt again after half of them."""
 
 
 class CameraFault(Enum):
-    """What is wrong with a picture, or with a camera that gives none."""
+    """What is wrong with an image, or with a camera without images."""
 
     SILENT = "gives no picture"
     FAILED = "has failed"
@@ -65,22 +64,22 @@ class CameraFault(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class CameraLimits:
-    """What is taken for a fault."""
+    """Thresholds beyond which an image or a camera counts as faulty."""
 
     timeout_ns: int = NS_PER_S // 2
-    """A picture older than this is not shown any more [ns]."""
+    """An image older than this is not shown any more [ns]."""
     frozen_ns: int = NS_PER_S // 5
-    """Nor any when nothing new has come for so long; if what came were not the same again and again, three of
-    the camera's periods may pass [ns]."""
+    """No image is shown after this long without a new one; unless the camera repeats images, three of its
+    periods may pass [ns]."""
     ahead_ns: int = 20_000_000
     """A stamp farther in the future than this is wrong [ns]."""
     start_ns: int = 5 * NS_PER_S
-    """How long the start waits for the first picture of each camera [ns]."""
+    """How long the start waits for the first image of each camera [ns]."""
     has_noise: bool = True
-    """Whether two pictures of a still scene differ; see above."""
+    """Whether two images of a still scene differ; see above."""
 
     def __post_init__(self) -> None:
-        """InvalidValueError: a time is none above 0, or `has_noise` neither true nor false."""
+        """InvalidValueError: a time is not above 0, or `has_noise` is neither true nor false."""
         for each in fields(self):
             value = getattr(self, each.name)
             if each.name == "has_noise":
@@ -91,18 +90,18 @@ class CameraLimits:
 
 
 class CameraWatch:
-    """One camera's; the thread that reads the camera owns it, others read `trouble` and `counts`."""
+    """Checks one camera; the thread that reads it owns this, others read `trouble` and `counts`."""
 
     def __init__(self, size: tuple[int, int], limits: CameraLimits) -> None:
-        """size: (height, width) of its pictures [pixels]."""
+        """size: (height, width) of its images [pixels]."""
         self.trouble: CameraFault | None = None
-        """What is wrong with the newest picture."""
+        """What is wrong with the newest image."""
         self.misshapen = ""
-        """What came last that is none of its pictures, and what was expected."""
+        """Size and type of the last image that did not match, and what was expected."""
         self.counts = Counter(dict.fromkeys(CameraFault, 0))
-        """Pictures by what was wrong with them; never gets another key, so that any thread may go through."""
+        """Refused images by fault; its keys never change, so that any thread may iterate over it."""
         self.num_refused = 0
-        """All of them."""
+        """All refused images."""
         self._shape, self._limits = (*size, 3), limits
         self._last: Image | None = None
         self._newest_ns: int | None = None
@@ -111,12 +110,12 @@ class CameraWatch:
         self._good_ns: int | None = None
         self._patience_ns = limits.timeout_ns
         self._streaks: np.ndarray = np.zeros(size[0], dtype=np.int64)
-        """(h,) How many pictures, up to the one that is shown, each row has differed from the one before."""
+        """(h,) For how many images, up to the one shown, each row has differed from the one before."""
         self._num_compared = 0
         self._marks: deque[int] = deque(maxlen=REMEMBERED)
 
     def look(self, image: Image, now_ns: int) -> bool:
-        """Whether this is a new picture, to be shown from now on; if not, the one before stays."""
+        """Whether this is a new image, to be shown from now on; if not, the one before remains."""
         fault = self._fault(image, now_ns)
         if fault is None:
             self._looked_ns, self._shown_ns, self.trouble = now_ns, now_ns, None
@@ -126,13 +125,13 @@ class CameraWatch:
         return fault is None
 
     def fails(self, fault: CameraFault, now_ns: int) -> None:
-        """Something came that is no picture, or nothing ever will."""
+        """Note an invalid image, or that no image will come any more."""
         self._looked_ns, self.trouble = now_ns, fault
         self.counts[fault] += 1
         self.num_refused += 1
 
     def why_blind(self, shown: Image | None, now_ns: int) -> CameraFault | None:
-        """Why the last good picture may not be shown any more; None if it may."""
+        """Why the last good image may not be shown any more; None if it may."""
         trouble = self.trouble
         if trouble is CameraFault.FAILED:
             return trouble
@@ -147,7 +146,7 @@ class CameraWatch:
         return CameraFault.SILENT if is_silent else trouble
 
     def _learn_period(self, t_ns: int) -> None:
-        """How long it may be quiet, by the captures of its good pictures."""
+        """Update the time it may be silent, from the capture times of its good images."""
         if self._good_ns is not None:
             self._gaps_ns.append(t_ns - self._good_ns)
             period_ns = sorted(self._gaps_ns)[len(self._gaps_ns) // 2]
@@ -184,12 +183,12 @@ class CameraWatch:
                 self._num_compared += 1
                 return None
             fault = CameraFault.TORN
-        self._last = last  # the next is compared with the picture that is shown
+        self._last = last  # the next is compared with the image that is shown
         return fault
 
 
 def _mark(pixels: UInt8[np.ndarray, "h w 3"]) -> int:
-    """What hardly any other picture has: the words of some of its rows, each times a number of its own."""
+    """A hash of some rows of an image: the sum of their words, each times a weight of its own."""
     flat = np.ascontiguousarray(pixels[:: max(1, len(pixels) // MARK_ROWS)]).reshape(-1)
     words = flat[: flat.size // 8 * 8].view(np.uint64)
     rest = flat[words.size * 8 :].astype(np.uint64)
@@ -214,11 +213,11 @@ def _differing_rows(a: UInt8[np.ndarray, "h w 3"], b: UInt8[np.ndarray, "h w 3"]
 
 
 def _is_torn(pixels: UInt8[np.ndarray, "h w 3"], differs: np.ndarray, telling: np.ndarray) -> bool:
-    """Whether rows from an edge on are those of the picture that is shown.
+    """Whether rows from an edge on are those of the image that is shown.
 
-    differs, telling: whether rows differ from that one's, and whether they always have, (h,) bool. Only those
-    count that have: black bars around a picture, lettering in it and what a coder has smoothed say nothing.
-    Nor do those that are as dark or as bright as can be from one side to the other.
+    differs, telling: whether rows differ from that one's, and whether they always have, (h,) bool. Only rows
+    that always have differed count: black bars around an image, lettering in it and areas that a codec has
+    smoothed are no evidence, nor are rows that are black or white from one side to the other.
     """
     same = np.flatnonzero(telling & ~differs)
     if not len(same):

@@ -1,11 +1,11 @@
-"""The seam to a simulator that is stepped: `Env`, what it declares (`EnvInfo`) and what it gives (`EnvStep`).
+"""Interface of stepped simulators: `Env`, what it declares (`EnvInfo`) and what it returns (`EnvStep`).
 
     reset(seed)     step(action 0)  step(action 1)       action k acts from k to k + 1 periods, and is
-        |---------------|---------------|------>         answered with what is measured at their end
+        |---------------|---------------|------>         returns the measurement at its end
         0               1               2                simulated time [control periods]
 
-Time in a simulator is counted by its steps, so nobody waits, and latency costs the steps it would have cost.
-An env of plain numbers is an `Env`; a simulated robot with parts and drivers is a `RobotEnv`.
+Time in a simulator is counted in steps, so nothing waits, and latency costs the steps it would have cost. An
+env of plain numbers is an `Env`; a simulated robot with parts and drivers is a `RobotEnv`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,24 +26,24 @@ from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeScore:
-    """How one episode went."""
+    """The score of one episode."""
 
     success: bool
     completion_s: float | None
-    """From the start of the episode to the task done [s]; None if it was not done, or has no end."""
+    """Time from the start of the episode to completion [s]; None if it was not completed, or has no end."""
     metrics: dict[str, float]
     """Task-specific figures; each name carries its unit."""
     reactions_s: tuple[float, ...] = ()
     """Time from each unforeseen change to the first command that had seen it [s]."""
     has_success: bool = True
-    """Whether the env says at all if the task is done; False: `success` means nothing."""
+    """Whether the env reports success at all; False: `success` is meaningless."""
     why: str = ""
-    """Why it was no success, in words; empty: it was one, or the env does not say."""
+    """Why it failed, in words; empty: it succeeded, or the env gives no reason."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EnvInfo:
-    """What stays the same for all episodes of an env."""
+    """The properties of an env that are the same for all episodes."""
 
     name: str
     schema: Schema
@@ -53,22 +53,22 @@ class EnvInfo:
     episode_ns: int
     """Time limit of an episode [ns]."""
     limits: Limits
-    """What it may be told; nothing passes them."""
+    """Limits of its commands; no command exceeds them."""
     task: str = ""
-    """The task in words, as policies hear it."""
+    """The task text that policies receive."""
     hand_pose: HandPose | Mapping[str, HandPose] | None = None
-    """Forward kinematics of a robot that has a hand, or of each arm by name, for methods that roll a plan of
-    joints forward."""
+    """Forward kinematics of the arm, or of each arm by name, for methods that roll a plan of joints
+    forward."""
     whole_body: WholeBody | Mapping[str, WholeBody] | None = None
-    """What resolves hand poses against the measured base, for a robot that takes them so, or of each arm."""
+    """Resolves end-effector poses against the measured base, for a robot that takes joints, or each arm's."""
     latency_ns: Mapping[str, int] = field(default_factory=dict)
-    """From a command to the motion, by part; 0 where there is none [ns]."""
+    """Latency from command to motion, by part; 0 where none is given [ns]."""
     has_any_picture_size: bool = False
-    """Whether its cameras take pictures of any size that a policy looks at."""
+    """Whether its cameras render images of any size that a policy needs."""
     state_names: tuple[str, ...] = ()
-    """What the plain numbers of its state are called, in order."""
+    """Names of the plain numbers of its state, in order."""
     any_success: bool = False
-    """Of an `Env`: whether an episode succeeds if any step did; False: if its last step did."""
+    """For an `Env`: whether an episode succeeds if any step did; False: if its last step did."""
 
     def __post_init__(self) -> None:
         if not self.name or self.control_period_ns <= 0 or self.episode_ns < self.control_period_ns:
@@ -94,17 +94,17 @@ class EnvInfo:
         at_rest: Mapping[str, float] | None = None,
         any_success: bool = False,
     ) -> "EnvInfo":
-        """Of an env whose action and state are plain numbers, in units of their own.
+        """The info of an env whose action and state are plain numbers, in units of their own.
 
-        actions, state: what the numbers are called; a state number of an action's name is what that action
-            leads, as the place where something is.
+        actions, state: names of the numbers; a state number with an action's name is the quantity that the
+            action moves, such as a position.
         low, high: the action's range, one number for all or one each; beyond it actions are clipped.
-        cameras: names and sizes (height, width) of its pictures [pixels].
-        is_held: an action stands until the next row is due; or actions are places on a path between rows.
-        at_rest: of actions that are velocities or steps, by name, what stops them, as 0: told before the
-            first answer and where a plan has ended. All others are places and stay.
+        cameras: names and sizes (height, width) of its images [pixels].
+        is_held: an action holds until the next row is due; otherwise actions are positions on a path.
+        at_rest: for actions that are velocities or steps, by name, the value that stops them, such as 0: sent
+            before the first answer and where a plan has ended. All others are positions and hold.
         any_success: whether an episode succeeds if any step did; or only if its last step did.
-        InvalidValueError: a number or a name cannot be.
+        InvalidValueError: a number or a name is invalid.
         """
         actions, state, at_rest = tuple(actions), tuple(state), at_rest or {}
         if unknown := at_rest.keys() - set(actions):
@@ -152,17 +152,17 @@ class EnvInfo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EnvStep:
-    """What an `Env` shows after `reset` or `step`."""
+    """The result of `reset` or `step` of an `Env`."""
 
     state: Sequence[float] | np.ndarray = ()
     """The numbers that `EnvInfo.state_names` names."""
     images: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Camera name -> picture (h, w, 3) uint8."""
+    """Camera name -> image (h, w, 3) uint8."""
     is_done: bool = False
     """Whether the episode is over before its time limit."""
     is_success: bool | np.bool_ | None = None
-    """Whether the task is done now, see `EnvInfo.any_success`. None in all steps: the env does not say, and
-    the episodes have no success."""
+    """Whether the task is done now, see `EnvInfo.any_success`. None in all steps: the env does not report it,
+    and the episodes have no success."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Figures of the episode so far, each with its unit in its name; those of the last step count."""
 
@@ -179,17 +179,17 @@ class Env(Protocol):
         ...
 
     def step(self, action: Float[np.ndarray, " D"]) -> EnvStep:
-        """Do that for one control period."""
+        """Apply the action for one control period."""
         ...
 
 
 @runtime_checkable
 class RobotEnv(Protocol):
-    """A simulated robot with a scene, stepped by whoever owns the loop; one thread does.
+    """A simulated robot with a scene, stepped by the owner of the loop, in one thread.
 
     read, observe    write    advance
     |----------------|--------|
-    measured         told     one control period later
+    measured         sent     one control period later
     """
 
     @property
@@ -200,28 +200,28 @@ class RobotEnv(Protocol):
         ...
 
     def read(self) -> RobotState:
-        """What the robot measures now."""
+        """The measured state now."""
         ...
 
     def observe(self, state: RobotState, cameras: Mapping[str, tuple[int, int]]) -> Observation:
-        """What a policy is asked with now.
+        """The observation for a policy now.
 
-        state: as it was read. cameras: those that it looks at, with their sizes (height, width).
+        state: as it was read. cameras: those that the policy uses, with their sizes (height, width).
         """
         ...
 
     def write(self, command: Command) -> Command:
-        """Tell the robot; returns what is really sent."""
+        """Send a command; returns what is really sent."""
         ...
 
     def advance(self, command: Command, t_obs_ns: int | None) -> bool:
-        """Let one control period pass; whether the episode is over.
+        """Advance one control period; returns whether the episode is over.
 
-        command: as it was written. t_obs_ns: capture time of the observation behind it [ns]; None while
-        nothing is answered.
+        command: as it was written. t_obs_ns: capture time of the observation behind it [ns]; None before the
+        first answer.
         """
         ...
 
     def score(self) -> EpisodeScore:
-        """Of the episode so far."""
+        """The score of the episode so far."""
         ...

@@ -1,4 +1,4 @@
-"""The robot's heart: `Executor`. One tick reads top to bottom; it never waits, and time is an argument.
+"""The control loop's core: `Executor`. One tick reads top to bottom; it never waits, and time is an argument.
 
 Observation ─► make_request ─► (wire, policy) ─► on_part ─► ChunkTimeline ─► tick ─► limits ─► Command
 """
@@ -43,7 +43,7 @@ from robot_runtime.errors import InvalidValueError, NotArmedError
 
 _STARVED = (Cause.PLAN_ENDED, Cause.RESET, Cause.ARMED, Cause.HANDED_BACK)
 _GOOD = (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN, PartOutcome.NOT_ARMED)
-_unnoted: Journal = lambda entry: None  # noqa: E731
+_no_journal: Journal = lambda entry: None  # noqa: E731
 _SENT_DONE = StatePredictor(model=IntegratedDeltas())
 
 
@@ -72,11 +72,11 @@ class Executor:
         journal: Journal | None = None,
     ) -> None:
         """
-        See `Configuration`; None: the defaults.
+        For the arguments see `Configuration`; None: the defaults.
 
-        journal: is given every call that changes it, in order, with what came of it; see `core.journal`.
-        InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
-            policy commands a part that the limits do not declare.
+        journal: receives every call that changes the executor, in order, with its result; see `core.journal`.
+        InvalidValueError: the method's numbers do not fit the chunks of this policy, or the policy lacks a
+            part; the policy commands a part that the limits do not declare.
         """
         self.latency = LatencyEstimator() if latency is None else latency
         configuration = Configuration(
@@ -97,7 +97,7 @@ class Executor:
             part_latency_ns=part_latency_ns or {},
             arming=arming,
         )
-        self._journal = journal or _unnoted
+        self._journal = journal or _no_journal
         made = Assembly(configuration)
         self._journal(entry.Began(configuration))
         self.action_spec, self.method = made.action_spec, method
@@ -117,12 +117,12 @@ class Executor:
         self._ticked_ns: int | None = None
         self._trouble: Cause | None = None
         self.why_far = ""
-        """Where the rows of the last answer that was refused as far outside the robot's ranges lie."""
+        """Where the rows of the last answer lie that was refused for being far outside the robot's ranges."""
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
 
     @property
     def epoch(self) -> int:
-        """Counts resets; answers from before the last one are worthless."""
+        """Counts resets; answers from before the last one are void."""
         return self._epoch
 
     @epoch.setter
@@ -132,6 +132,7 @@ class Executor:
 
     @property
     def mode(self) -> Mode:
+        """What the robot is doing."""
         return self._mode
 
     @property
@@ -141,24 +142,24 @@ class Executor:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether the last command stands, so does the robot by now, and the plan has nothing to go to."""
-        told_ns = self.timeline.claimed_ns - self._parts.spread_ns
-        is_over = self._motion.is_braking or self.timeline.phase(told_ns) is Phase.REST
+        """Whether the command and, by now, the robot are stationary, and the plan has nothing left to run."""
+        sent_ns = self.timeline.claimed_ns - self._parts.spread_ns
+        is_over = self._motion.is_braking or self.timeline.phase(sent_ns) is Phase.REST
         return is_over and self._limiter.is_at_rest and self._motion.has_followed(self._ticked_ns)
 
     @property
     def last_splice(self) -> Splice | None:
-        """The entry into the plan of the answer that began last."""
+        """How the answer that began last was spliced into the plan."""
         return self._answers.last_splice
 
     @property
     def clips(self) -> ClipTally:
-        """What the limits have held back so far."""
+        """What the command limiter has held back so far."""
         return self._limiter.tally
 
     @property
     def commanded(self) -> Command:
-        """What was commanded last; after `reset`, where the robot stands."""
+        """The last command; after `reset`, where the robot is."""
         return self._limiter.sent
 
     # ---- arming --------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class Executor:
         return self._arming.is_armed
 
     def why_not_armed(self, now_ns: int) -> str:
-        """What keeps the robot from being armed; empty: nothing, or it is armed."""
+        """What prevents arming; empty if nothing does, or the robot is armed."""
         if self.is_armed:
             return ""
         if self._mode is Mode.STOP:
@@ -179,9 +180,9 @@ class Executor:
         return self._arming.missing(self.latency, now_ns)
 
     def arm(self, now_ns: int) -> None:
-        """Let rows run: those of the next answer that comes.
+        """Let rows run, from the next answer on.
 
-        NotArmedError: something is missing, see `why_not_armed`; the robot stands on.
+        NotArmedError: something is missing, see `why_not_armed`; the robot remains stationary.
         """
         if self.is_armed:
             return
@@ -192,7 +193,7 @@ class Executor:
         self._cause, self._armed_ns = Cause.ARMED, now_ns
         self._planner.reset()
 
-    # ---- asking --------------------------------------------------------------------------------
+    # ---- requests ------------------------------------------------------------------------------
 
     def wants_request(self, now_ns: int) -> bool:
         """Whether an observation should be taken and sent now."""
@@ -226,7 +227,7 @@ class Executor:
             deadline_ns=self._request_deadline_ns,
             in_flight=self._answers.open_ids,
         )
-        request = plain  # of a plan that the robot does not follow the policy is told nothing
+        request = plain  # the policy is not shown a plan that the robot does not follow
         if not self._handovers.off_plan:
             request = self._planner.completed(plain, self.timeline, self.latency)
         self._next_id += 1
@@ -239,17 +240,17 @@ class Executor:
 
     @property
     def next_request_id(self) -> int:
-        """Of the request that is made next."""
+        """Id of the next request."""
         return self._next_id
 
     def ask_soon(self) -> None:
-        """Something else is to be asked for: the next request goes out as soon as the method lets it."""
+        """Send the next request as soon as the method allows, e.g. because the task has changed."""
         self._journal(entry.AskedSoon())
         self._planner.reset()
 
     def on_request_failed(self, request_id: int) -> None:
-        """The answer will not come: expired, dropped, refused or lost with the server. After every further
-        failure the robot waits longer before it asks again."""
+        """Note that the answer will not come: expired, dropped, refused or lost with the server. After every
+        further failure the robot waits longer before it asks again."""
         self._journal(entry.RequestLost(request_id))
         self._fail(request_id)
 
@@ -261,7 +262,7 @@ class Executor:
             self._planner.failed(pending.t_obs_ns, self._time())
 
     def on_server_lost(self) -> None:
-        """The server is gone: what was asked of it is void. The plan goes on to its end."""
+        """Void all open requests: the server is gone. The plan continues to its end."""
         self._journal(entry.ServerLost())
         self._standstill.fail(self._standstill.waiting)
         self._standstill.is_server_gone = True
@@ -272,15 +273,15 @@ class Executor:
 
     def why_it_stands(self, now_ns: int) -> str | None:
         """Why no row has run for a while, and what would help; None while there is nothing to explain."""
-        stands_ns = now_ns - max(self._still_since_ns, self._armed_ns)
-        if self._mode is not Mode.HOLD or not self.is_armed or stands_ns < PATIENCE_NS:
+        idle_ns = now_ns - max(self._still_since_ns, self._armed_ns)
+        if self._mode is not Mode.HOLD or not self.is_armed or idle_ns < PATIENCE_NS:
             return None
         if not self._handovers.on_plan:
-            return None  # a person has it
+            return None  # an operator drives it
         return self.why_no_rows()
 
     def why_no_rows(self) -> str:
-        """What keeps rows from running, whether or not the robot has stood for long."""
+        """What keeps rows from running, however long the robot has been stationary."""
         if self._trouble is not None:
             return self._trouble.value
         if not self.is_armed:
@@ -297,7 +298,7 @@ class Executor:
     # ---- answers -------------------------------------------------------------------------------
 
     def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
-        """Take rows of an answer under way into the plan; the one place where others are refused."""
+        """Take rows of an open answer into the plan; all others are refused here."""
         before = self._answers.last_splice
         outcome = self._took(part, self._time(now_ns))
         self._standstill.ended(part.request_id, outcome)
@@ -326,7 +327,7 @@ class Executor:
         if self._answers.is_overtaken(taken):
             return PartOutcome.OVERTAKEN
         try:
-            return self._place(taken, now_ns) if self.is_armed else self._looked_at(taken, now_ns)
+            return self._place(taken, now_ns) if self.is_armed else self._check_only(taken, now_ns)
         except ValueError as error:
             self._answers.drop(part.request_id)
             self._planner.failed(taken.t_obs_ns, self._time())
@@ -336,7 +337,7 @@ class Executor:
             self.why_far = self._standstill.why_far = str(error)
             return PartOutcome.FAR
 
-    def _looked_at(self, pending: Pending, now_ns: int) -> PartOutcome:
+    def _check_only(self, pending: Pending, now_ns: int) -> PartOutcome:
         self._answers.check(pending)
         if pending.is_complete:
             self._arming.answered(now_ns)
@@ -364,9 +365,9 @@ class Executor:
     # ---- moving --------------------------------------------------------------------------------
 
     def reset(self, state: RobotState, now_ns: int) -> None:
-        """Stand still and start a new epoch: answers to earlier requests are void.
+        """Hold still and start a new epoch: answers to earlier requests are void.
 
-        A part that follows its commands goes on from the last of them, and brakes if it moves; any other
+        A part that follows its commands continues from the last of them, and brakes if it moves; any other
         begins where it is measured.
         InvalidValueError: the method rolls the state forward, and the state lacks what that needs.
         """
@@ -399,17 +400,17 @@ class Executor:
         return self._watch.held_by(self._motion.sent, state)
 
     def _start_anew(self, state: RobotState, now_ns: int) -> None:
-        """Plan to rest where the robot is; what was asked before is void."""
+        """Plan to rest where the robot is; earlier requests are void."""
         self._epoch_begins()
         self._planner.begin_anew()
         self._state, self._still_since_ns = state, now_ns
-        # Of rows that are sent when they are due the first is sent at once: nothing has been yet.
+        # Where rows are sent when they are due, the first is sent at once: nothing was sent yet.
         resting_ns = now_ns - 1 if self._are_sent else now_ns
         here = command_at_state(self.action_spec, state)
         self.timeline.rest_at(here, resting_ns, claimed_ns=resting_ns + self._lead_ns)
 
     def _epoch_begins(self) -> None:
-        """What was asked before is void."""
+        """Start a new epoch: earlier requests are void."""
         self._epoch += 1
         self._answers.clear()
         self._standstill = Standstill()
@@ -419,7 +420,7 @@ class Executor:
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""
         if self._handovers.off_plan:
-            return False  # what it would correct is not what the robot does
+            return False  # the robot does not follow the rows that it would correct
         return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, self._settled(now_ns))
 
     def correct(self, observation: Observation, now_ns: int) -> None:
@@ -429,8 +430,8 @@ class Executor:
           ●──────────────────────────────●            planned
           └──────────────────────────────○            sent: to the row plus its correction
 
-        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted. A robot
-        that does what it is told later is taken to have done what it has been told.
+        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted. With
+        part latencies, the state is predicted as if every command sent had been carried out.
         InvalidValueError: the observation has another size than the head was trained on.
         """
         self._journal(entry.Corrected(observation, now_ns))
@@ -449,7 +450,7 @@ class Executor:
     def tick(self, state: RobotState, now_ns: int) -> Tick:
         """The command for `now_ns`. Call `reset` first, then this at every control period.
 
-        A clock that stops, or goes back by up to a control period, is counted, and time goes on by the
+        A clock that stops, or goes back by up to a control period, is counted, and time advances by the
         control period. One that goes back farther is followed: the robot holds and asks anew.
         """
         tick = self._tick(state, now_ns)
@@ -508,7 +509,7 @@ class Executor:
         )
 
     def _go_back_to(self, now_ns: int) -> None:
-        """The clock went back: what was planned, asked and seen has times that are still to come."""
+        """Start anew after the clock went back: plan, requests and states have times in the future."""
         self._on(Cause.CLOCK_WENT_BACK)
         self._brake()
         self._epoch_begins()
@@ -520,12 +521,12 @@ class Executor:
         self._still_since_ns, self._armed_ns = now_ns, min(self._armed_ns, now_ns)
 
     def _brake(self) -> None:
-        """Leave the plan for good: only a fresh chunk or a reset moves the robot again."""
+        """Leave the plan: only a fresh chunk or a reset moves the robot again."""
         self._motion.is_braking = True
         self._blender.forget()
         self._corrector.forget()
 
-    # ---- a person ------------------------------------------------------------------------------
+    # ---- the operator --------------------------------------------------------------------------
 
     @property
     def authority(self) -> Mapping[str, Authority]:
@@ -534,54 +535,56 @@ class Executor:
 
     @property
     def taken_over(self) -> tuple[str, ...]:
-        """Parts that a person has."""
+        """Parts that the operator has taken over."""
         return self._handovers.taken
 
     def take_over(
         self, parts: Collection[str], now_ns: int, *, by: Authority = Authority.HUMAN
     ) -> tuple[str, ...]:
-        """A person moves these parts from now on, () all; returns them. They come to rest and stand until
-        something is led. The others follow the plan, which goes on for hers in the shadow.
+        """Give these parts to the operator from now on, () all; returns them. They come to rest and hold
+        until `lead` gives targets. The others follow the plan, which continues for the operator's in the
+        shadow.
 
-        NotArmedError: the robot is not armed. InvalidValueError: it is stopped, or its state is not to be
+        NotArmedError: the robot is not armed. InvalidValueError: it is stopped, or its state cannot be
         trusted. UnknownNameError: the policy does not move that part.
         """
         named = self._handovers.named(parts)
         self._journal(entry.TookOver(named, now_ns, by))
         if self._mode is Mode.STOP or self._trouble is not None:
             why = self._cause if self._trouble is None else self._trouble
-            raise InvalidValueError(f"nobody can take over now: {why.value}")
+            raise InvalidValueError(f"no part can be taken over now: {why.value}")
         if not self.is_armed:
-            raise NotArmedError(f"nobody can take over: {Cause.NOT_ARMED.value}")
+            raise NotArmedError(f"no part can be taken over: {Cause.NOT_ARMED.value}")
         self._handovers.take(named, by)
         self._corrector.forget()
         return named
 
     def lead(self, wishes: Mapping[str, PartCommand], now_ns: int) -> None:
-        """What she wants of her parts in the next tick, before it; those that are not named come to rest.
+        """Set the operator's targets for the next tick; parts that are not named come to rest.
 
-        wishes: of the kinds that the parts are told; what is none of her parts does not count.
-        InvalidValueError: another kind, or size; all her parts come to rest.
+        wishes: each of the kind that its part's commands have; parts that were not taken over are ignored.
+        InvalidValueError: another kind, or size; all parts that were taken over come to rest.
         """
         self._journal(entry.Led(MappingProxyType(dict(wishes)), now_ns))
         self._handovers.lead({})
         self._handovers.lead(self._motion.checked(wishes, self._handovers.taken))
 
     def say_phase(self, parts: Collection[str], phase: HandoverPhase) -> None:
-        """A person says that she recovers, or corrects. InvalidValueError: it is not hers to say."""
+        """Declare that the operator recovers, or corrects. InvalidValueError: the operator cannot declare
+        it."""
         named = self._handovers.named(parts) if parts else self._handovers.taken
         self._journal(entry.PhaseSaid(named, phase))
         self._handovers.say(named, phase)
 
     def hand_back(self, parts: Collection[str], now_ns: int) -> tuple[str, ...]:
-        """The policy moves these parts again, () all that a person has; returns them. They come to rest, and
-        stand until rows run of a chunk that is asked for then. UnknownNameError: there is no such part."""
+        """Give these parts back to the policy, () all taken over; returns them. They come to rest, and hold
+        until rows run of a chunk that is requested then. UnknownNameError: there is no such part."""
         named = self._handovers.named(parts)
         self._journal(entry.HandedBack(named, now_ns))
         return self._handovers.release(named)
 
     def _shared(self, state: RobotState, now_ns: int) -> Moved:
-        """A tick of a robot of which a person has parts."""
+        """Run a tick of a robot with parts that are not the policy's."""
         if self._mode is Mode.STOP or self._trouble is not None:
             self._handovers.suspend()
             return self._motion.braked(now_ns)
@@ -592,7 +595,8 @@ class Executor:
         return moved
 
     def _settle(self, parts: Collection[str], now_ns: int) -> None:
-        """What was handed back stands: ask from there. What was asked before counted on something else."""
+        """Request from where the parts handed back hold; earlier requests assumed another plan and are
+        void."""
         self._epoch_begins()
         self._planner.reset()
         self._motion.stand(parts, now_ns)
@@ -610,16 +614,16 @@ class Executor:
 
     @property
     def _follows_no_more(self) -> bool:
-        """Whether what follows the plan stands, and has done what it was told."""
+        """Whether the parts that follow the plan are stationary, and have carried out their commands."""
         rests = self._limiter.rests(self._handovers.on_plan) if self._handovers else self._limiter.is_at_rest
         return rests and self._motion.has_followed(self._ticked_ns)
 
     def _time(self, now_ns: int = 0) -> int:
-        """The time, or that of the last command by a clock that has gone back since."""
+        """The time, or that of the last command if the clock has gone back since."""
         return max(now_ns, self.timeline.claimed_ns - self._lead_ns)
 
     def _settled(self, now_ns: int) -> int:
-        """The first motion that can be changed by then."""
+        """The earliest time of motion that can still be changed then."""
         return self._time(now_ns) + self._lead_ns
 
     def _on(self, cause: Cause) -> None:

@@ -1,12 +1,12 @@
-"""What a policy that looks back is shown: `ObservationHistory` keeps the frames of a run.
+"""Past observations for policies that look back: `ObservationHistory` keeps the frames of a run.
 
     frames kept    0  .  .  .  1  .  .  .  2  .  .  .  3  .  .  .  4      every `spacing_ns / PER_SPACING`
     asked at 4, n_obs_steps = 3            2           3           4      shown: those nearest to the times
                                            |<-- spacing_ns -->|           that lie one spacing apart
 
-Frames are noted more often than they are shown, so that a request at any time finds one that is at most an
-eighth of a spacing off; a request that comes whole spacings after the last one finds them exactly, unless
-there are so many requests in a spacing that not every one's frame can be kept.
+Frames are kept more often than they are shown, so that a request at any time finds one that is at most an
+eighth of a spacing off; a request that comes whole spacings after the last one finds exact matches, unless
+there are so many requests in a spacing that not every frame can be kept.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.state import Observation
 
 PER_SPACING = 4
-"""Frames noted in the time from one that is shown to the next."""
+"""Frames kept in the time from one that is shown to the next."""
 
 
 class ObservationHistory:
     """The newest frames of one run, at most `2 * PER_SPACING * n_obs_steps`; one thread owns it.
 
-    At the start of a run, and after a time of which nothing was seen, what lies before the oldest frame is
-    that frame again (`Observation.frames`), as in LeRobot's own queues.
+    At the start of a run, and after a time without frames, the oldest frame stands in for those before it
+    (`Observation.frames`), as in LeRobot's own queues.
     """
 
     def __init__(self, *, n_obs_steps: int, spacing_ns: int) -> None:
@@ -35,18 +35,18 @@ class ObservationHistory:
 
     @classmethod
     def of(cls, info: PolicyInfo) -> "ObservationHistory | None":
-        """What a policy is to be shown of a run; None: it looks at what is seen now alone."""
+        """The history that a policy needs; None if it looks at the newest observation alone."""
         if info.n_obs_steps == 1:
             return None
         return cls(n_obs_steps=info.n_obs_steps, spacing_ns=info.obs_spacing_ns)
 
     def is_due(self, t_obs_ns: int) -> bool:
-        """Whether a frame is to be noted of what is measured now."""
+        """Whether a frame of the current measurement should be kept."""
         is_back = bool(self._frames) and t_obs_ns < self._frames[-1].t_obs_ns
         return is_back or self._due_ns is None or t_obs_ns >= self._due_ns
 
     def note(self, seen: Observation) -> None:
-        """Keep what was seen. A clock that goes back begins anew; what is known already changes nothing."""
+        """Keep a frame. A clock that goes back clears the history; a frame that is known changes nothing."""
         t_ns, step_ns = seen.t_obs_ns, max(1, self._spacing_ns // PER_SPACING)
         if self._frames and t_ns == self._frames[-1].t_obs_ns:
             return
@@ -54,13 +54,13 @@ class ObservationHistory:
             self.forget()
         self._frames.append(seen)
         self._make_room(t_ns)
-        # From when it was due: counted from the tick, frames would drift off the spacing's own times.
+        # Count from when it was due: counted from the tick, frames would drift off the spacing's times.
         before_ns = self._due_ns
         is_on_time = before_ns is not None and before_ns <= t_ns < before_ns + step_ns
         self._due_ns = (before_ns if is_on_time and before_ns is not None else t_ns) + step_ns
 
     def _make_room(self, t_ns: int) -> None:
-        """Forget what is too old to be shown, then whatever leaves the smallest gap."""
+        """Drop frames too old to be shown, then the one that leaves the smallest gap."""
         frames, longest_ns = self._frames, self._num_shown * self._spacing_ns
         enough_ns = longest_ns - self._spacing_ns + self._spacing_ns // PER_SPACING
         while frames[0].t_obs_ns < t_ns - longest_ns or (
@@ -73,16 +73,16 @@ class ObservationHistory:
             del frames[1 + gaps.index(min(gaps))]
 
     def asked(self, seen: Observation) -> Observation:
-        """What is asked with: the observation and what came before it. Frames go on from its time."""
+        """The observation of a request with the frames before it. The next frames count from its time."""
         self.note(seen)
         self._due_ns = seen.t_obs_ns + self._spacing_ns // PER_SPACING
         times = [seen.t_obs_ns - k * self._spacing_ns for k in range(self._num_shown - 1, 0, -1)]
         shown = [min(self._frames, key=lambda frame: abs(frame.t_obs_ns - t_ns)) for t_ns in times]
-        while shown and shown[0] is [*shown, seen][1]:  # who reads them repeats the oldest
+        while shown and shown[0] is [*shown, seen][1]:  # the reader repeats the oldest
             del shown[0]
         return structs.replace(seen, history=tuple(shown)) if shown else seen
 
     def forget(self) -> None:
-        """Nothing was seen before what comes next."""
+        """Drop all frames."""
         self._frames.clear()
         self._due_ns = None

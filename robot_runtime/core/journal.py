@@ -1,10 +1,10 @@
-"""What goes into an `Executor`, in order, as frozen values: `Entry`. Fed to another one, with the same
+"""The inputs of an `Executor`, in order, as frozen values: `Entry`. Fed to another one, with the same
 `Configuration`, they give the same commands to the last bit.
 
-    Executor(..., journal=entries.append)      every call that changes it, and what came of it
+    Executor(..., journal=entries.append)      every call that changes it, and its result
 
-Whoever is given the entries keeps references to values that nobody changes any more; nothing is copied or
-encoded in the control thread.
+The receiver keeps references to values that no longer change; nothing is copied or encoded in the control
+thread.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,14 +35,14 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True)
 class Foreign:
-    """What a log cannot hold, in its place: an object or a function of the user's."""
+    """Placeholder for what a log cannot hold: an object or a function of the user's."""
 
     text: str
-    """What it was, for people."""
+    """A description of it."""
 
 
 def known(value: Any) -> Any:
-    """A value, or a mapping of them. InvalidValueError: it is `Foreign`."""
+    """The value, or mapping of values, itself. InvalidValueError: one is `Foreign`."""
     match value:
         case Foreign(text=text):
             raise InvalidValueError(f"a log could not hold {text}")
@@ -53,22 +53,22 @@ def known(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyKnown:
-    """A `LatencyEstimator` as an executor was given it."""
+    """The memory of a `LatencyEstimator` that an executor started with."""
 
     window: int
     skips_first: bool
     is_cold: bool
-    """The next latency is the first, and left out."""
+    """Whether the next latency is the first, and left out."""
     samples_ns: tuple[int, ...]
 
     @classmethod
     def of(cls, estimator: LatencyEstimator) -> "LatencyKnown":
-        """As it is now."""
+        """The estimator's memory as it is now."""
         window, skips_first, is_cold, samples = estimator.memory
         return cls(window=window, skips_first=skips_first, is_cold=is_cold, samples_ns=samples)
 
     def estimator(self) -> LatencyEstimator:
-        """Another one that knows the same."""
+        """A new estimator with this memory."""
         out = LatencyEstimator(window=self.window, skips_first=self.skips_first)
         if not self.is_cold:
             out.warm()
@@ -84,12 +84,12 @@ class Configuration:
     action_spec: ActionSpec
     method: Method
     limits: Limits
-    """Of every part that the policy commands; nothing passes them, whatever is asked for."""
+    """Limits of every part that the policy commands; no command exceeds them."""
     control_period_ns: int
-    """`tick` is called once in each [ns]; a command goes as far as the limits allow in one, however long ago
-    the last one was."""
+    """`tick` is called once per period [ns]; a command goes as far as the limits allow in one, however long
+    ago the last one was."""
     seed: int
-    """Of the noise the policy draws; request k is asked with a seed made from it and k."""
+    """Seed of the policy's noise; request k has a seed made from it and k."""
     state_limits: StateLimits
     """What makes the robot hold or stop because of what it measures."""
     request_deadline_ns: int
@@ -98,23 +98,23 @@ class Configuration:
     """Most rows of delay the policy was trained for; a longer latency is treated as that many rows and
     counted (`counts.delays_clamped`). None: the method needs no such training."""
     prefix_at_rest: bool
-    """Whether the policy was shown prefixes of a robot that stands; if not, it is asked without one as long
-    as the robot stands."""
+    """Whether the policy was trained with prefixes of a stationary robot; if not, requests carry none as long
+    as the robot is stationary."""
     hand_pose: HandPose | Foreign | Mapping[str, HandPose | Foreign] | None
     """Forward kinematics of "arm", or by part, for methods that roll a plan of joints forward."""
     correction_head: ResidualHead | Foreign | None
     """For methods that correct rows on the robot; others leave it alone."""
     whole_body: Mapping[str, WholeBody | Foreign]
-    """Resolves hand poses into joints against the measured base, by arm; what is missing is the driver's.
-    Arms that the policy moves otherwise do without."""
+    """Resolves end-effector poses into joints against the measured base, by arm; for an arm without one the
+    driver does. Arms that the policy moves otherwise need none."""
     latency: LatencyKnown
     """What is known of the inference delay before the first request."""
     row_statistics: RowStatistics | None
-    """Of the rows the policy was trained on: they tell a prefix that is foreign to it."""
+    """Statistics of the rows the policy was trained on, to recognize a prefix that is foreign to it."""
     part_latency_ns: Mapping[str, int]
     """From command to motion, by part: its rows are sent that much earlier [ns]."""
     arming: ArmingRules | None
-    """What has to be there before `arm` lets rows run; None: it is armed, always."""
+    """Conditions for arming; None: the robot is always armed."""
 
 
 class Began(Struct, frozen=True, gc=False):
@@ -124,38 +124,38 @@ class Began(Struct, frozen=True, gc=False):
 
 
 class EpochSet(Struct, frozen=True, gc=False):
-    """Requests are counted in this epoch from here on."""
+    """Requests belong to this epoch from here on."""
 
     epoch: int
 
 
 class WasReset(Struct, frozen=True, gc=False):
-    """`reset`: it stands where the robot is, or has refused to."""
+    """`reset`: the robot holds where it is, or the call was refused."""
 
     state: RobotState
     now_ns: int
 
 
 class Looked(Struct, frozen=True, gc=False):
-    """`wants_request`, and what it said."""
+    """`wants_request`, and its result."""
 
     now_ns: int
     wants_request: bool
 
 
 class Asked(Struct, frozen=True, gc=False):
-    """`make_request`: what was seen, and the request that was made of it."""
+    """`make_request`: the observation, and the request made from it."""
 
     observation: Observation
     request: ChunkRequest
 
 
 class AskedSoon(Struct, frozen=True, gc=False):
-    """`ask_soon`: something else is asked for from here on."""
+    """`ask_soon`: the next request is due as soon as the method allows."""
 
 
 class PartCame(Struct, frozen=True, gc=False):
-    """`on_part`: rows of an answer, and what became of them."""
+    """`on_part`: rows of an answer, and the outcome."""
 
     part: ChunkPart
     now_ns: int
@@ -182,7 +182,7 @@ class Corrected(Struct, frozen=True, gc=False):
 
 
 class Armed(Struct, frozen=True, gc=False):
-    """`arm`: it was asked to let rows run."""
+    """`arm`: the operator asked to let rows run."""
 
     now_ns: int
 
@@ -194,7 +194,7 @@ class Stopped(Struct, frozen=True, gc=False):
 
 
 class TookOver(Struct, frozen=True, gc=False):
-    """`take_over`: a person has these parts, or was refused."""
+    """`take_over`: the operator has these parts, or was refused."""
 
     parts: tuple[str, ...]
     now_ns: int
@@ -202,32 +202,32 @@ class TookOver(Struct, frozen=True, gc=False):
 
 
 class Led(Struct, frozen=True, gc=False):
-    """`lead`: what she wants of her parts in the next tick."""
+    """`lead`: the operator's targets for the next tick."""
 
     wishes: Mapping[str, PartCommand]
     now_ns: int
 
 
 class PhaseSaid(Struct, frozen=True, gc=False):
-    """`say_phase`: what she says that she does."""
+    """`say_phase`: the phase that the operator declares."""
 
     parts: tuple[str, ...]
     phase: HandoverPhase
 
 
 class HandedBack(Struct, frozen=True, gc=False):
-    """`hand_back`: these parts are to be the policy's again."""
+    """`hand_back`: the operator gives these parts back to the policy."""
 
     parts: tuple[str, ...]
     now_ns: int
 
 
 class Ticked(Struct, frozen=True, gc=False):
-    """`tick`: what was measured, and what came of it all."""
+    """`tick`: the measured state, and the result."""
 
     state: RobotState
     now_ns: int
-    """As the clock said; `tick.now_ns` if it went on."""
+    """The clock's reading; `tick.now_ns` if it advanced."""
     tick: Tick
 
 
@@ -251,4 +251,4 @@ Entry = (
     | Ticked
 )
 Journal = Callable[[Entry], object]
-"""Takes an entry; called by the control thread, so it returns at once."""
+"""Receives an entry; called by the control thread, so it returns at once."""

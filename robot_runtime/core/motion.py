@@ -1,7 +1,7 @@
-"""From what the plan says, and what a person leads, to what is sent: `Motion`, once a tick.
+"""Makes the command of each tick from the plan and from the parts that the operator drives: `Motion`.
 
 ChunkTimeline ─► each part's own time ─► whole body ─┬─► limits ─► Command
-a person's wish for her parts ───────────────────────┘   (her parts, in place of the plan's)
+operator's targets for parts taken over ─────────────┘   (in place of the plan's)
 """
 
 from collections.abc import Collection, Mapping
@@ -42,7 +42,7 @@ class Moved:
     sample: Sample
     clip: Clip
     policy_command: Command | None
-    """What the plan would have sent, before the limits; None: it was left, or no policy has written it."""
+    """What the plan would have sent, before the limits; None: the robot left it, or no policy wrote it."""
 
 
 class Motion:
@@ -60,13 +60,13 @@ class Motion:
         period_ns: int,
     ) -> None:
         """
-        parts: how much earlier than it is due each part is told.
-        bodies: of arms that are told hand poses, and joints are sent.
+        parts: how much earlier than they are due the rows of each part are sent.
+        bodies: those of arms whose rows are end-effector poses and whose drivers take joints.
         period_ns: one of `planned`, `braked` and `shared` is called in each [ns].
         """
         self._spec, self._timeline, self._limits, self._parts = action_spec, timeline, limits, parts
         self._bodies, self._counts = dict(bodies), counts
-        self._led_bodies = {
+        self._operator_bodies = {
             name: WholeBody(
                 kinematics=body.kinematics,
                 limits=body.limits,
@@ -77,7 +77,7 @@ class Motion:
             for name, body in bodies.items()
         }
         self.limiter = Limiter(limits, period_ns=period_ns, rests=rests_of(action_spec))
-        self._told_velocities = [
+        self._velocity_arms = [
             f.part for f in action_spec.fields if isinstance(f, JointVelocity) and not f.is_integrated
         ]
         bases = {part: each for part, each in limits.parts.items() if isinstance(each, BaseLimits)}
@@ -86,7 +86,7 @@ class Motion:
         self._moved_ns: int | None = None
         self._shared_ns: dict[str, int] = {}
         self.is_braking = False
-        """Whether the plan has been left for good: only a fresh chunk or a reset brings one again."""
+        """Whether the robot has left the plan for good: only a fresh chunk or a reset brings another."""
 
     @property
     def sent(self) -> Command:
@@ -94,10 +94,10 @@ class Motion:
         return self.limiter.sent
 
     def reset(self, state: RobotState, now_ns: int, *, holds: Collection[str] = ()) -> None:
-        """Begin at the measured state; a part in motion goes on as it moves, and brakes.
+        """Begin at the measured state; a part in motion keeps its velocity and brakes.
 
-        holds: parts that stay at their last command, also at rest: what their controllers leave as an error
-            is no step of the command.
+        holds: parts that stay at their last command, also at rest: the steady-state error of their
+            controllers does not become a step of the command.
         """
         self.begin_at(now_ns)
         for part, body in self._bodies.items():
@@ -107,57 +107,58 @@ class Motion:
         self.stand(holds, now_ns)
 
     def find_bases(self, state: RobotState, watch: StateWatch) -> None:
-        """A base that is not where it was led stands where it is measured."""
-        for part, told in self.sent.parts.items():
+        """Hold a base that is not where it was commanded at its measured pose."""
+        for part, commanded in self.sent.parts.items():
             x_WB = state.base(part).x_WB
-            if not isinstance(told, BasePoseCommand) or x_WB is None:
+            if not isinstance(commanded, BasePoseCommand) or x_WB is None:
                 continue
-            if watch.is_lost(part, told, x_WB):
-                self.limiter.move_odometry(told.x_WB, x_WB, part=part)
+            if watch.is_lost(part, commanded, x_WB):
+                self.limiter.move_odometry(commanded.x_WB, x_WB, part=part)
 
     def follow_odometry(self, jumps: Mapping[str, Jump], now_ns: int) -> None:
-        """Bases go on as they went, in the frames that odometry has now."""
+        """Let bases continue their motion in the frames that odometry has now."""
         followed = self._parts.followed(self.sent, now_ns)
         for part, (expected, x_WB) in jumps.items():
-            told = followed.parts.get(part)
-            if isinstance(told, BasePoseCommand):
-                self.limiter.move_odometry(told.x_WB if expected is None else expected, x_WB, part=part)
+            commanded = followed.parts.get(part)
+            if isinstance(commanded, BasePoseCommand):
+                self.limiter.move_odometry(commanded.x_WB if expected is None else expected, x_WB, part=part)
 
     def has_followed(self, now_ns: int | None) -> bool:
-        """Whether the robot has done by then what it was told in motion."""
+        """Whether the robot has carried out by then the last command that moved it."""
         if self._moved_ns is None or now_ns is None:
             return True
         return now_ns - self._moved_ns >= self._parts.follows_ns
 
     def begin_at(self, now_ns: int) -> None:
-        """Nothing has moved later than this: the clock may have gone back."""
+        """Note that nothing has moved later than this: the clock may have gone back."""
         self._moved_ns = None if self._moved_ns is None else min(self._moved_ns, now_ns)
         self._shared_ns = {part: min(moved_ns, now_ns) for part, moved_ns in self._shared_ns.items()}
 
     def note_motion(self, now_ns: int, parts: Collection[str] | None = None) -> None:
-        """These parts, None all, may be in motion by what is sent now."""
+        """Note that the command of this tick may move these parts, None: all."""
         if not (self.limiter.is_at_rest if parts is None else self.limiter.rests(parts)):
             self._moved_ns = now_ns
 
     # ---- one of them in each tick --------------------------------------------------------------
 
     def planned(self, state: RobotState, now_ns: int) -> Moved:
-        """Go on with the plan."""
-        sample, wanted = self._plan_says(state, now_ns)
+        """Follow the plan."""
+        sample, wanted = self._plan_command(state, now_ns)
         _, clip = self.limiter.limit(wanted, now_ns)
         self.note_motion(now_ns)
         return Moved(sample=sample, clip=clip, policy_command=None if sample.source is None else wanted)
 
     def braked(self, now_ns: int) -> Moved:
-        """Lose speed within the limits; the plan is to rest at whatever is sent."""
+        """Brake within the limits; the plan is to rest at whatever is sent."""
         self.limiter.brake(now_ns)
         self.note_motion(now_ns)
         return self._rested(now_ns, Clip(), is_at_rest=self.limiter.is_at_rest)
 
     def shared(self, state: RobotState, now_ns: int, hands: Handovers) -> Moved:
-        """A person leads parts, the plan goes on with the others, and with hers in the shadow.
+        """Drive the operator's parts by the operator's targets, and the others by the plan.
 
-        What is hers, or has just been given back, and is not led, comes to rest.
+        A part that was taken over, or has just been handed back, and has no target comes to rest; its plan
+        continues in the shadow.
         """
         moved = self._shared(state, now_ns, hands.wishes(), hands.off_plan)
         hands.went({part: short.distance for part, short in moved.clip.parts.items()}, now_ns)
@@ -172,13 +173,13 @@ class Motion:
         off_plan: Collection[str],
     ) -> Moved:
         on_plan = [part for part in self.sent.parts if part not in off_plan]
-        led = self._led(wishes, state, now_ns)
-        braking = [part for part in off_plan if part not in led]
+        driven = self._driven(wishes, state, now_ns)
+        braking = [part for part in off_plan if part not in driven]
         if self.is_braking:
             sample, wanted, braking = None, self.sent, [*braking, *on_plan]
         else:
-            sample, wanted = self._plan_says(state, now_ns, off_plan)
-        _, clip = self.limiter.limit(wanted.with_parts(led), now_ns, braking=braking)
+            sample, wanted = self._plan_command(state, now_ns, off_plan)
+        _, clip = self.limiter.limit(wanted.with_parts(driven), now_ns, braking=braking)
         self.note_motion(now_ns, on_plan)
         self._note_shared(off_plan, now_ns)
         if sample is None:
@@ -190,36 +191,37 @@ class Motion:
             if not self.limiter.rests([part]):
                 self._shared_ns[part] = now_ns
 
-    # ---- what is led -----------------------------------------------------------------------------
+    # ---- what the operator drives ----------------------------------------------------------------
 
     def checked(self, wishes: Mapping[str, PartCommand], parts: Collection[str]) -> dict[str, PartCommand]:
-        """Those for some parts. InvalidValueError: one is not of the kind or size that its part is told."""
-        hers = {part: wish for part, wish in wishes.items() if part in parts}
-        for part, wish in hers.items():
+        """The wishes for `parts`. InvalidValueError: one has another kind or size than its part's
+        commands."""
+        own = {part: wish for part, wish in wishes.items() if part in parts}
+        for part, wish in own.items():
             sent = self.sent.parts[part]
-            is_hand = isinstance(wish, PoseCommand) and part in self._led_bodies
+            is_hand = isinstance(wish, PoseCommand) and part in self._operator_bodies
             if not is_hand and (type(wish) is not type(sent) or _size(wish) != _size(sent)):
-                also = " or PoseCommand" if part in self._led_bodies else ""
+                also = " or PoseCommand" if part in self._operator_bodies else ""
                 raise InvalidValueError(
-                    f"{part} is led as it is told, by {type(sent).__name__} of {_size(sent)} numbers{also}; "
-                    f"got {type(wish).__name__} of {_size(wish)} numbers"
+                    f"expected {type(sent).__name__} of {_size(sent)} numbers{also} for {part}, as it is "
+                    f"commanded; got {type(wish).__name__} of {_size(wish)} numbers"
                 )
-        return hers
+        return own
 
     def stand(self, parts: Collection[str], now_ns: int) -> None:
-        """The plan has these parts where they were commanded last, and the policy's joints begin there."""
-        here = {name: told for name, told in self.as_planned().parts.items() if name in parts}
+        """Hold these parts, in the plan, at their last command; the policy's joints begin there."""
+        here = {name: commanded for name, commanded in self.as_planned().parts.items() if name in parts}
         for name in parts:
-            if name in self._bodies and isinstance(told := self.sent.parts[name], JointCommand):
-                self._bodies[name].reset(told.q, now_ns)
+            if name in self._bodies and isinstance(commanded := self.sent.parts[name], JointCommand):
+                self._bodies[name].reset(commanded.q, now_ns)
         if here:
             self._timeline.stand(Command(here))
 
     def as_planned(self) -> Command:
         """The last command in the plan's own terms, at rest."""
         own: dict[str, PartCommand] = {}
-        for part, told in self.sent.parts.items():
-            match told:
+        for part, commanded in self.sent.parts.items():
+            match commanded:
                 case JointVelocityCommand(dq=dq):
                     own[part] = JointVelocityCommand(dq=np.zeros_like(dq))
                 case BaseTwistCommand():
@@ -227,40 +229,41 @@ class Motion:
         return self._with_hands(self.sent.with_parts(own) if own else self.sent)
 
     def have_come_to_rest(self, parts: Collection[str], now_ns: int) -> bool:
-        """Whether these parts stand, and have done what they were told in motion."""
+        """Whether these parts are stationary, and have carried out the last command that moved them."""
         return self.limiter.rests(parts) and all(
             now_ns - moved_ns >= self._parts.latency_ns(part)
             for part, moved_ns in self._shared_ns.items()
             if part in parts
         )
 
-    def _led(
+    def _driven(
         self, wishes: Mapping[str, PartCommand], state: RobotState, now_ns: int
     ) -> dict[str, PartCommand]:
-        """Her wishes as they are sent: a hand's as joints, where that is what the arm is told."""
+        """The operator's targets as they are sent: end-effector poses as joints where the arm takes
+        joints."""
         out = dict(wishes)
         for part, wish in wishes.items():
             sent = self.sent.parts[part]
             if isinstance(wish, PoseCommand) and isinstance(sent, JointCommand):
-                body = self._led_bodies[part]
+                body = self._operator_bodies[part]
                 body.reset(sent.q, now_ns - self._period_ns)
                 out[part] = body.resolve(Command({part: wish}), state, now_ns).parts[part]
-        told = self._slowed(Command(out), state) if self._told_velocities and state.is_finite else {}
-        return {**out, **told}
+        commanded = self._slowed(Command(out), state) if self._velocity_arms and state.is_finite else {}
+        return {**out, **commanded}
 
-    # ---- what the plan says ----------------------------------------------------------------------
+    # ---- what the plan commands ------------------------------------------------------------------
 
-    def _plan_says(
+    def _plan_command(
         self, state: RobotState, now_ns: int, off_plan: Collection[str] = ()
     ) -> tuple[Sample, Command]:
         sample = self._timeline.sample(now_ns + self._parts.lead_ns)
-        told = self._parts.told(self._timeline, sample.command)
+        commanded = self._parts.told(self._timeline, sample.command)
         if self._differential:
-            told = self._without_sideways(told)
-        return sample, self._resolved(told, state, now_ns, off_plan)
+            commanded = self._without_sideways(commanded)
+        return sample, self._resolved(commanded, state, now_ns, off_plan)
 
     def _without_sideways(self, command: Command) -> Command:
-        """The twists of differential bases with a sideways velocity of 0; counted where they had one."""
+        """Set the sideways velocity of differential bases to 0, and count the ticks in which it was not."""
         ahead: dict[str, PartCommand] = {}
         for part in self._differential:
             twist = command.parts.get(part)
@@ -270,7 +273,7 @@ class Motion:
         return command.with_parts(ahead) if ahead else command
 
     def _rested(self, now_ns: int, clip: Clip, *, is_at_rest: bool) -> Moved:
-        """The plan is to rest where the robot was told to be."""
+        """Let the plan rest at the last command."""
         for part, body in self._bodies.items():
             if isinstance(sent := self.sent.parts.get(part), JointCommand):
                 body.reset(sent.q, now_ns)
@@ -283,11 +286,11 @@ class Motion:
         return Moved(sample=sample, clip=clip, policy_command=None)
 
     def _with_hands(self, command: Command) -> Command:
-        """Arms with a whole body by where their hands are, as the plan has them."""
+        """The command with end-effector poses for arms with a whole body, as the plan has them."""
         poses: dict[str, PartCommand] = {}
         for part, body in self._bodies.items():
-            if isinstance(told := command.parts.get(part), JointCommand):
-                X_BE = body.kinematics.forward(told.q)
+            if isinstance(commanded := command.parts.get(part), JointCommand):
+                X_BE = body.kinematics.forward(commanded.q)
                 quat_BE = quaternion_from_rotation(X_BE.rotation)
                 poses[part] = PoseCommand(p_BE=np.array(X_BE.translation), quat_BE=quat_BE)
         return command.with_parts(poses) if poses else command
@@ -295,16 +298,16 @@ class Motion:
     def _resolved(
         self, command: Command, state: RobotState, now_ns: int, off_plan: Collection[str] = ()
     ) -> Command:
-        """As it is sent. An arm on a base that somebody else drives goes where the plan has it relative to
-        that base."""
-        if self._told_velocities and state.is_finite:
+        """The command as it is sent. An arm on a base that the plan does not drive goes where the plan has it
+        relative to that base."""
+        if self._velocity_arms and state.is_finite:
             command = command.with_parts(self._slowed(command, state))
         if not self._bodies:
             return command
         for part, body in self._bodies.items():
             due = self._parts.due_with(part, command, self._timeline)
             if body.base in off_plan:
-                due = Command({name: told for name, told in due.parts.items() if name != body.base})
+                due = Command({name: commanded for name, commanded in due.parts.items() if name != body.base})
             resolved = body.resolve(due, state, now_ns, doing=self._parts.doing(part, self._timeline))
             command = command.with_parts({part: resolved.parts[part]})
         are_reached = all(body.error.is_reached for body in self._bodies.values())
@@ -312,20 +315,20 @@ class Motion:
         return command
 
     def _slowed(self, command: Command, state: RobotState) -> dict[str, PartCommand]:
-        """Joints that are told velocities, so that they stand before the ends of their ranges."""
+        """Joint velocities, reduced so that the joints stop before the ends of their ranges."""
         out: dict[str, PartCommand] = {}
-        for part in self._told_velocities:
-            told = command.parts.get(part)
-            if isinstance(told, JointVelocityCommand):
+        for part in self._velocity_arms:
+            commanded = command.parts.get(part)
+            if isinstance(commanded, JointVelocityCommand):
                 arm, latency_s = state.arm(part), self._parts.latency_ns(part) / NS_PER_S
                 q = arm.q + latency_s * arm.dq if latency_s > 0.0 else arm.q
-                dq = self._limits.arm(part).slowed(told.dq, q)
+                dq = self._limits.arm(part).slowed(commanded.dq, q)
                 out[part] = JointVelocityCommand(dq=dq)
         return out
 
 
 def _size(command: PartCommand) -> int:
-    """How many numbers it is."""
+    """How many numbers the command holds."""
     match command:
         case JointCommand(q=values) | JointVelocityCommand(dq=values) | NumbersCommand(values=values):
             return int(values.size)

@@ -1,9 +1,9 @@
-"""What anybody but the policy asks of a run: `Order`, frozen values, and `TakenOrder`, what became of one.
+"""Operator commands: `Order`, frozen values, and `TakenOrder`, the result of one.
 
     page, keys, pedal, line on stdin, teleoperator ─► Session.post(order, by) ─► the next control tick does it
 
-There is no other way in: whoever posts never waits, the control thread does what was posted in its order, and
-the run's log has each with who asked, when, when it was done, or why it was refused.
+There is no other way in: a post never waits, the control thread executes commands in the order in which they
+were posted, and the run's log has each with its sender, when it was posted and done, or why it was refused.
 """
 
 from enum import Enum
@@ -17,7 +17,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
 MAX_TASK = 2000
-"""Characters of a task text."""
+"""Most characters of a task text."""
 
 
 class Outcome(Enum):
@@ -32,14 +32,15 @@ class Outcome(Enum):
 
 
 class _Order(Struct, frozen=True, tag_field="order"):
-    """Told apart by the field `order` where it is written: {"order": "SetTask", "task": "fold the towel"}."""
+    """Base of all commands; in JSON the field `order` names the kind: {"order": "SetTask", "task":
+    "tidy"}."""
 
 
 class Stop(_Order, frozen=True, tag=True):
-    """Brake to rest within the limits, and stand until `Reset`."""
+    """Brake to rest within the limits, and hold until `Reset`."""
 
     press: str = ""
-    """Which press of a page's button this is: a page sends it until it is confirmed, and it is done once."""
+    """Id of a press of a page's button: a page sends it until it is confirmed, and it is executed once."""
 
 
 class Arm(_Order, frozen=True, tag=True):
@@ -47,11 +48,12 @@ class Arm(_Order, frozen=True, tag=True):
 
 
 class Reset(_Order, frozen=True, tag=True):
-    """Leave STOP: stand where the robot is; to be armed anew, if it has to be."""
+    """Leave STOP and hold where the robot is; it has to be armed again if it has arming rules."""
 
 
 class TakeOver(_Order, frozen=True, tag=True):
-    """From now on a person moves these parts, () all: they follow her, and stand while she says nothing."""
+    """Give these parts to the operator, () all: they follow the operator, and hold while there is no
+    input."""
 
     parts: tuple[str, ...] = ()
 
@@ -60,7 +62,7 @@ class TakeOver(_Order, frozen=True, tag=True):
 
 
 class HandBack(_Order, frozen=True, tag=True):
-    """The policy moves these parts again, () all that a person has: with a chunk that is asked for now."""
+    """Give these parts back to the policy, () all taken over; it moves them by a chunk requested now."""
 
     parts: tuple[str, ...] = ()
 
@@ -69,7 +71,7 @@ class HandBack(_Order, frozen=True, tag=True):
 
 
 class SayPhase(_Order, frozen=True, tag=True):
-    """What she is doing with the parts that she has, () all: RECOVER or CORRECT; nobody else can tell."""
+    """Declare what the operator does with the parts taken over, () all: RECOVER or CORRECT."""
 
     phase: HandoverPhase
     parts: tuple[str, ...] = ()
@@ -81,7 +83,7 @@ class SayPhase(_Order, frozen=True, tag=True):
 
 
 class SetTask(_Order, frozen=True, tag=True):
-    """The next request carries this text; rows for the task before run until rows for this one come."""
+    """Set the text of the next request; rows for the earlier task run until rows for this one come."""
 
     task: str
 
@@ -97,7 +99,7 @@ class SetTask(_Order, frozen=True, tag=True):
 
 
 class Keep(_Order, frozen=True, tag=True):
-    """Keep the log of the last seconds, None: of as many as the ring holds, and of what comes after."""
+    """Keep the log of the last seconds, None: all that the ring buffer holds, and of what follows."""
 
     seconds: float | None = None
 
@@ -110,15 +112,15 @@ class Keep(_Order, frozen=True, tag=True):
 
 
 class BeginEpisode(_Order, frozen=True, tag=True):
-    """A trial begins here; one that is open ends, UNKNOWN."""
+    """Begin an episode; one that is open ends as UNKNOWN."""
 
 
 class EndEpisode(_Order, frozen=True, tag=True):
-    """The trial that is open, or the run so far, ends here."""
+    """End the open episode, or the run so far as one."""
 
     outcome: Outcome
     keep: bool = True
-    """Whether it is worth a place in a dataset."""
+    """Whether it belongs in a dataset."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.outcome, Outcome):
@@ -131,25 +133,25 @@ Order = Stop | Arm | Reset | TakeOver | HandBack | SayPhase | SetTask | Keep | B
 
 
 class TakenOrder(Struct, frozen=True, kw_only=True):
-    """An order that the control thread has done, or refused."""
+    """A command that the control thread has executed or refused."""
 
     order: Order
     by: str
-    """Who asked: "page", "key t", "line on stdin", ..."""
+    """The sender: "page", "key t", "line on stdin", ..."""
     posted_ns: int
     done_ns: int
-    """At the tick that did it; times of the robot's clock."""
+    """When the tick executed it, on the robot's clock, as `posted_ns`."""
     refused: str = ""
-    """Why nothing was done; empty: it was done."""
+    """Why it was refused; empty: it was executed."""
 
     def __str__(self) -> str:
         waited = f" after {(self.done_ns - self.posted_ns) / NS_PER_S:.3f} s"
-        told = f"{said(self.order)} by {self.by}{waited}"
-        return told + (f": refused: {self.refused}" if self.refused else "")
+        text = f"{_in_words(self.order)} by {self.by}{waited}"
+        return text + (f": refused: {self.refused}" if self.refused else "")
 
 
-def said(order: Order) -> str:
-    """An order in words: "end the episode as success"."""
+def _in_words(order: Order) -> str:
+    """A command in words: "end the episode as success"."""
     match order:
         case TakeOver(parts=parts):
             return f"take over {', '.join(parts) or 'all'}"
@@ -171,18 +173,18 @@ def said(order: Order) -> str:
 
 
 class EpisodeMark(Struct, frozen=True, kw_only=True):
-    """One trial of a run: ticks with start_ns <= t < end_ns."""
+    """One episode of a run: ticks with start_ns <= t < end_ns."""
 
     start_ns: int
     end_ns: int
     outcome: Outcome
     keep: bool = True
     source: str = "operator"
-    """Who says so: "operator", or "sim", the judge of a simulated task."""
+    """What set the outcome: "operator", or "sim", the success check of a simulated task."""
 
 
 def _own_parts(order: TakeOver | HandBack | SayPhase) -> None:
-    """InvalidValueError: they are no names of parts."""
+    """Make the parts a tuple. InvalidValueError: they are not names."""
     parts = order.parts
     if not isinstance(parts, tuple | list) or not all(isinstance(part, str) for part in parts):
         raise InvalidValueError(f'parts are names, as ("left_arm",), or () for all; got {parts!r:.100}')
@@ -190,9 +192,9 @@ def _own_parts(order: TakeOver | HandBack | SayPhase) -> None:
 
 
 def check_order(order: object, by: object) -> None:
-    """InvalidValueError for what is no order of anybody."""
+    """Raise InvalidValueError unless both are a command and its sender."""
     if not isinstance(order, get_args(Order)):
         kinds = ", ".join(f"{kind.__name__}(...)" for kind in get_args(Order))
         raise InvalidValueError(f"an order is one of {kinds}; got {type(order).__name__} {order!r:.100}")
     if not isinstance(by, str) or not by:
-        raise InvalidValueError(f"an order says by whom it is, in words, got {by!r:.100}")
+        raise InvalidValueError(f"expected the sender of an order, in words, got {by!r:.100}")

@@ -1,6 +1,6 @@
-"""The seam to whatever predicts action chunks: a `Policy` is `info` and `infer(request)`.
+"""Interface of policies, which predict action chunks: a `Policy` has `info` and `infer(request)`.
 
-A plain function from an observation to rows becomes one by `policy`:
+`policy` makes one from a plain function that maps an observation to rows:
 
     @policy(PolicyInfo(name="mine", action_spec=spec))
     def mine(observation: Observation) -> np.ndarray: ...  # (H, D)
@@ -24,27 +24,27 @@ from robot_runtime.errors import InvalidValueError, PolicyError
 
 
 class ChunkRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """One question to the policy, from the planner on the robot to `Policy.infer`."""
+    """One request to the policy, from the planner on the robot to `Policy.infer`."""
 
     observation: Observation
-    """What the policy is shown; a state rolled forward has the time at which its answer's row 0 is due."""
+    """The policy's input; a state rolled forward has the time at which its answer's row 0 is due."""
     prev_action_chunk: Float[np.ndarray, "n D"] | None = None
-    """What the plan says from the observation on, row 0 due then, in the policy's own columns."""
+    """The plan's rows from the observation on, row 0 due then, in the policy's own columns."""
     inference_delay: int = 0
     """How many of those rows will have run before the answer can, d <= n: they are committed."""
     sampler: SamplerPart = ConstantSchedule()
     seed: int = 0
-    """Of the sampler's noise, >= 0."""
+    """Seed of the sampler's noise, >= 0."""
     request_id: int = 0
     epoch: int = 0
-    """Counts resets of the robot; an answer from before the last one is worthless."""
+    """Counts resets of the robot; an answer from before the last one is void."""
     deadline_ns: int = NS_PER_S
-    """How long an answer is of use, counted from submission or, on the server, from receipt [ns]."""
+    """How long an answer is useful, counted from submission or, on the server, from receipt [ns]."""
     in_flight: tuple[int, ...] = ()
-    """Ids of earlier requests whose answers are still wanted, oldest first; older ones give way to this."""
+    """Ids of earlier requests whose answers are still wanted, oldest first; this one supersedes others."""
 
     def follows(self, earlier: "ChunkRequest") -> bool:
-        """Whether it still wants the answer to an earlier one; if not, the earlier one gives way to it."""
+        """Whether the answer to an earlier request is still wanted; if not, this one supersedes it."""
         return earlier.request_id in self.in_flight and earlier.epoch == self.epoch
 
     def part(
@@ -56,7 +56,7 @@ class ChunkRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
         queue_ns: int = 0,
         infer_ns: int = 0,
     ) -> ChunkPart:
-        """Rows of its answer, all of them if nothing else is said."""
+        """Rows of its answer as a part; by default all of them."""
         return ChunkPart(
             request_id=self.request_id,
             epoch=self.epoch,
@@ -69,7 +69,7 @@ class ChunkRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
         )
 
     def aligned(self, alignment: Alignment) -> "ChunkRequest":
-        """With its columns where the policy has them: robots know their own order only."""
+        """The request with its columns in the policy's order: robots know their own order only."""
         if alignment.is_plain:
             return self
         planned = self.prev_action_chunk
@@ -86,7 +86,7 @@ class Policy(Protocol):
 
     @property
     def info(self) -> PolicyInfo:
-        """What it is called, what it needs of a robot and what its rows mean; always the same."""
+        """Its name, what it needs of a robot and what its rows mean; constant."""
         ...
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
@@ -95,19 +95,19 @@ class Policy(Protocol):
         They end with row H-1, or with the last of `core.method.schedule.answer_rows` if the sampler stops
         early. The same request gives the same rows.
 
-        ValueError: the observation or the sampler part does not fit this policy, in words for a person.
+        ValueError: the observation or the sampler part does not fit this policy; the message is for users.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NewRows:
-    """What has become final of a batch's answers since the last of these."""
+    """The rows of a batch's answers that have become final since the last `NewRows`."""
 
     num_calls: int
     """Network calls so far, one after the other."""
     rows: list[Float[np.ndarray, "_ D"]]
-    """Of each request in order; none for an answer that has no new ones."""
+    """New rows of each request in order; empty for an answer without any."""
 
 
 class BatchPolicy(Policy, Protocol):
@@ -116,9 +116,9 @@ class BatchPolicy(Policy, Protocol):
     def infer_batch(self, requests: Sequence[ChunkRequest]) -> Iterator[NewRows]:
         """As `infer` for each, and checked at the call; one that does not fit refuses the batch.
 
-        requests: of one sampler part. An answer depends on its own request only, but for rounding. Whoever
-        wants it no more stops asking for the next: so a policy that takes long comes by often, with no rows
-        if it has none.
+        requests: with the same sampler part. An answer depends on its own request only, up to rounding. A
+        caller that no longer wants it stops iterating: so a slow policy should yield often, with no rows if
+        it has none.
         """
         ...
 
@@ -134,39 +134,39 @@ def num_evaluations(policy: Policy) -> int:
 
 
 def num_shapes(policy: Policy) -> int:
-    """How many shapes, beside sizes of batches, its network was compiled for, or will be when one comes: an
+    """Number of shapes, besides batch sizes, for which its network is compiled, now or on first use: an
     attribute of that name. 0: it takes any, and a first call of a kind costs little more than the next.
 
-    A policy that has some has `in_shape(i)` too: a context in which it is asked for at least the i-th, which
-    is larger than those before.
+    A policy with shapes also has `in_shape(i)`: a context in which requests use at least the i-th shape,
+    which is larger than those before.
     """
     return int(getattr(policy, "num_shapes", 0))
 
 
 def infer_one(policy: BatchPolicy, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
-    """What `infer` comes to for a policy that answers batches; checked at the call."""
+    """`infer` for a policy that answers batches; checked at the call."""
     return (new.rows[0] for new in policy.infer_batch([request]) if len(new.rows[0]))
 
 
 def policy(info: PolicyInfo) -> Callable[[Callable[[Observation], np.ndarray]], Policy]:
-    """Make a `Policy` of a function that is given an `Observation` and returns all rows, an (H, D) array."""
+    """Make a `Policy` from a function that takes an `Observation` and returns all rows, an (H, D) array."""
     if not isinstance(info, PolicyInfo):
         raise InvalidValueError(f"@policy(...) takes a PolicyInfo, got {type(info).__name__} {info!r:.100}")
     return lambda function: _FunctionPolicy(info, function)
 
 
 _BLIND = (
-    "environment_state is empty: a policy that looks at it declares how many numbers there are, "
+    "environment_state is empty: a policy that uses it declares how many numbers there are, "
     "PolicyInfo(..., schema=Schema.of(action_spec, environment_state_dim=4))"
 )
 
 
 class _FunctionPolicy:
-    """A function's rows, whole."""
+    """A policy that yields all rows of a function at once."""
 
     def __init__(self, info: PolicyInfo, function: Callable[[Observation], np.ndarray]) -> None:
         if not callable(function):
-            raise InvalidValueError(f"@policy(...) stands above a function, got {type(function).__name__}")
+            raise InvalidValueError(f"@policy(...) decorates a function, got {type(function).__name__}")
         self.info, self._function = info, function
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
@@ -179,8 +179,8 @@ class _FunctionPolicy:
             raise
         shape = np.shape(rows) if isinstance(rows, np.ndarray | list | tuple) else type(rows).__name__
         if shape != (spec.horizon, spec.dim):
-            said = f"; {_BLIND}" if is_blind and np.size(rows) == 0 else ""
+            hint = f"; {_BLIND}" if is_blind and np.size(rows) == 0 else ""
             raise PolicyError(
-                f"its function returned {shape}; expected an array of shape {(spec.horizon, spec.dim)}{said}"
+                f"its function returned {shape}; expected an array of shape {(spec.horizon, spec.dim)}{hint}"
             )
         yield np.asarray(rows)

@@ -1,7 +1,7 @@
-"""`PolicyInfo`: all that anybody has to know of a policy: one value that the policy, its checkpoint, the
-server's welcome and the file beside a LeRobot checkpoint share.
+"""`PolicyInfo` describes a policy: one value that the policy, its checkpoint, the server's welcome and the
+file beside a LeRobot checkpoint share.
 
-Its dict form holds plain values; `RowStatistics` are arrays and travel beside it.
+Its dict form holds plain values; `RowStatistics` are arrays and are sent beside it.
 """
 
 import sys
@@ -23,11 +23,11 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
 
 MAX_NAME, MAX_OBS_STEPS = 256, 64
-"""Characters of a name, and observations that a policy may look back on."""
+"""Most characters of a name, and most observations that a policy may look back on."""
 
 
 class ExecutorTerms(TypedDict):
-    """What a policy decides of the `Executor` that runs it: arguments of that name."""
+    """The arguments of an `Executor` that the policy decides, by name."""
 
     action_spec: ActionSpec
     method: Method
@@ -38,32 +38,32 @@ class ExecutorTerms(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyInfo:
-    """What a policy is called, what it needs of a robot, and what its rows mean.
+    """The name of a policy, what it needs of a robot, and what its rows mean.
 
         spec = ActionSpec(fields=(JointPosition(7),), horizon=16, dt_ns=50_000_000)
         PolicyInfo(name="mine", action_spec=spec)
 
-    is enough for a plain policy: whatever is left out has a default.
+    is enough for a plain policy: all else has a default.
     """
 
     name: str
-    """What logs and robots call it: one line."""
+    """Its name in logs and on robots: one line."""
     action_spec: ActionSpec
     """Meaning, number and spacing of the rows it predicts."""
     schema: Schema = None  # type: ignore[assignment]  # `Schema.of(action_spec)`
-    """What a robot must offer: the parts that the rows move, and nothing else, if not given. Its
-    `action_fields` are the action spec's."""
+    """What a robot must offer; by default the parts that the rows move, and nothing else. Its `action_fields`
+    are the action spec's."""
     tasks: tuple[str, ...] = ()
     """Task texts it was trained on; empty if any text will do."""
     n_obs_steps: int = 1
-    """Observations it looks at, the newest among them."""
+    """Number of observations that it takes, including the newest."""
     obs_spacing_ns: int = 0
-    """From one of them to the next [ns]; 0 stands for the spacing of the rows."""
+    """Time from one of them to the next [ns]; 0 means the spacing of the rows."""
     capabilities: Capabilities = field(default_factory=Capabilities)
-    """What it may be asked for."""
+    """The method features that it supports."""
     weights: str = field(default="", compare=False)
-    """Fingerprint of its weights, for logs and datasets; empty: it has none, or nobody knows it. One that is
-    loaded anew with others is the same policy."""
+    """Fingerprint of its weights, for logs and datasets; empty: it has none, or it is unknown. A policy that
+    is reloaded with other weights is the same policy."""
 
     def __post_init__(self) -> None:
         _refuse_other(self.action_spec, ActionSpec, "action_spec")
@@ -94,7 +94,7 @@ class PolicyInfo:
             )
 
     def differences(self, other: "PolicyInfo") -> list[str]:
-        """What a robot that knows `other` would find changed, one sentence each; none if they are equal."""
+        """The differences from `other`, one sentence each; empty if they are equal."""
         mine, theirs = vars(self), vars(other)
         return [
             f"its {what} is {value!r:.500}, not {theirs[what]!r:.500}"
@@ -103,7 +103,8 @@ class PolicyInfo:
         ]
 
     def run_by(self, method: Method) -> ExecutorTerms:
-        """`Executor(**info.run_by(method), limits=..., ...)`. InvalidValueError: it cannot be run by that."""
+        """Arguments for `Executor(**info.run_by(method), limits=..., ...)`. InvalidValueError: the method
+        cannot run it."""
         can = self.capabilities
         return {
             "action_spec": self.action_spec,
@@ -114,14 +115,14 @@ class PolicyInfo:
         }
 
     def with_statistics(self, statistics: RowStatistics | None) -> "PolicyInfo":
-        """The same of a policy that knows the rows it was trained on."""
+        """The info with statistics of the training rows."""
         return replace(self, capabilities=replace(self.capabilities, row_statistics=statistics))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the wire and for files, without `row_statistics`."""
         can, rolled = self.capabilities, self.capabilities.roll_forward
         schema = self.schema.to_dict()
-        del schema["action_fields"]  # the action spec says them
+        del schema["action_fields"]  # the action spec has them
         form = _InfoForm(
             name=self.name,
             action_spec=self.action_spec.to_dict(),
@@ -176,7 +177,7 @@ class PolicyInfo:
 
 
 def checked_execution_horizon(rows: object, horizon: int) -> int | None:
-    """What a person or a file says of it; InvalidValueError if chunks have not so many rows."""
+    """The execution horizon from a user or a file; InvalidValueError if chunks have fewer rows."""
     if rows is None:
         return None
     if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= horizon:
@@ -190,7 +191,7 @@ def checked_execution_horizon(rows: object, horizon: int) -> int | None:
 
 
 def form_of(part: type) -> type[Struct]:
-    """The same fields under the same name, for msgspec to check."""
+    """A msgspec struct with the same fields and name, to validate them."""
     fields = list(get_type_hints(part).items())
     return defstruct(part.__name__, fields, tag=True, frozen=True, gc=False, forbid_unknown_fields=True)
 
@@ -207,7 +208,7 @@ class _CapabilitiesForm(Struct, frozen=True, kw_only=True, gc=False, forbid_unkn
     max_inference_delay: int = 0
     recipe: _Text = ""
     roll_forward: Union[*_ROLL_FORMS.values()] | None = None  # type: ignore[valid-type]
-    execution_horizon: Any = None  # looked at by `checked_execution_horizon`
+    execution_horizon: Any = None  # validated by `checked_execution_horizon`
     temporal_ensemble: _Finite | None = None
     prefix_at_rest: bool = False
 
@@ -252,7 +253,7 @@ def _refuse_outside(policy: str, name: str, value: object, low: int, high: int) 
 
 
 def aligned_info(info: PolicyInfo, alignment: Alignment, *, robot: Schema) -> PolicyInfo:
-    """What a policy says of itself, with its columns in the robot's order."""
+    """The policy's info with its columns in the robot's order."""
     if alignment.is_plain and alignment.spec == info.action_spec:
         return info
     parts = dict(info.schema.parts)

@@ -1,12 +1,12 @@
-"""The seam to hardware, and to simulation: `Arm`, `Gripper`, `MobileBase`, `Sensor`, `Camera`, `Switch`.
+"""Driver interfaces, real or simulated: `Arm`, `Gripper`, `MobileBase`, `Sensor`, `Camera`, `Switch`.
 
-A driver is any object with these members; it need not derive from anything. It is owned by one thread. `read`
-gives the newest measurement and never waits longer than one device cycle (a camera waits for its next frame);
-`write` returns what was really sent, after the device's own limits, or None for what it was given; `stop`
-makes the device safe and may be called twice. Times are of the machine's monotonic clock,
+A driver is any object with these members; it need not derive from anything. One thread owns it. `read`
+returns the newest measurement and never waits longer than one device cycle (a camera waits for its next
+frame); `write` returns what was really sent, after the device's own limits, or None if it was the command
+itself; `stop` makes the device safe and may be called twice. Times are on the machine's monotonic clock,
 `time.monotonic_ns()`.
 
-A driver may say in `address` (a text) which device it is: no two sessions on one machine drive the same one.
+A driver may identify its device in `address` (a text): no two sessions on one machine drive the same one.
 """
 
 from typing import Protocol, runtime_checkable
@@ -32,7 +32,7 @@ __all__ = [
 
 @runtime_checkable
 class Arm(Protocol):
-    """A serial arm that follows joint or hand setpoints; or any other group of joints (head, lift, hand)."""
+    """A serial arm that follows joint or end-effector setpoints; or another group of joints (head, lift)."""
 
     @property
     def num_joints(self) -> int: ...
@@ -61,8 +61,8 @@ class Gripper(Protocol):
 class MobileBase(Protocol):
     """A base that follows twist or pose setpoints.
 
-    One that is driven at a speed has `silence_s`: it stops by itself after so long without a command [s],
-    even if the process that drives it has died. So have joints that are driven by velocity.
+    One driven by velocity has `silence_s`: it stops by itself after so long without a command [s], even if
+    the process that drives it has died. So have joints that are driven by velocity.
     """
 
     def read(self) -> BaseState: ...
@@ -74,14 +74,14 @@ class MobileBase(Protocol):
 
 @runtime_checkable
 class Sensor(Protocol):
-    """What else is measured: a force, torques, accelerations. `Robot(wrist_force=MySensor())` names it, and a
-    policy finds it in `RobotState.measured` under that name."""
+    """Any other sensor: force, torques, accelerations. `Robot(wrist_force=MySensor())` names it, and a policy
+    finds it in `RobotState.measured` under that name."""
 
     @property
     def num_values(self) -> int: ...
 
     def read(self) -> Float[np.ndarray, " K"] | float:
-        """The newest num_values numbers, SI units; one may be plain."""
+        """The newest num_values numbers, SI units; a single one may be a float."""
         ...
 
 
@@ -89,7 +89,7 @@ class Sensor(Protocol):
 class Camera(Protocol):
     """A colour camera; `Robot.cameras` names it.
 
-    One that may give the same picture twice, to the last bit, as videos and simulations of a still scene do,
+    One that may give the same image twice, to the last bit, as videos and simulations of a still scene do,
     has `has_noise = False` as well; see `CameraLimits`.
     """
 
@@ -101,7 +101,7 @@ class Camera(Protocol):
     def read(self) -> Image:
         """Wait for the next frame, stamped when it was captured.
 
-        ValueError: what came is no picture, another one may. Any other error: there will be none any more.
+        ValueError: this frame is invalid, the next may be good. Any other error: the camera has failed.
         """
         ...
 
@@ -110,20 +110,20 @@ class Camera(Protocol):
 
 @runtime_checkable
 class Switch(Protocol):
-    """What a person presses: a key, a pedal, a button. Read in a thread of its own every millisecond.
+    """A key, a pedal or a button. Read in a thread of its own every millisecond.
 
-    It may have a `name`, which is said to the person; an `open()`, called before it is read; a `fileno()`, if
-    it is a file whose `read` surely never waits: the control thread reads it itself, at every tick. One that
-    sees strokes and no releases (a terminal's key) has `tells_release = False`.
+    It may have a `name`, which is shown to the operator; an `open()`, called before it is read; a `fileno()`,
+    if it is a file whose `read` never waits: the control thread reads it itself, at every tick. One that
+    sees key strokes and no releases (a terminal's key) has `tells_release = False`.
     """
 
     def read(self) -> bool:
-        """Whether it is pressed now; one that was let go since the last read says so once. Never waits.
+        """Whether it is pressed now; one released since the last read reports that once. Never waits.
 
-        Any error: it is gone for good.
+        Any error: the device is gone for good.
         """
         ...
 
     def close(self) -> None:
-        """Give it back; may be called twice."""
+        """Release the device; may be called twice."""
         ...

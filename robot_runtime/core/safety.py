@@ -1,14 +1,14 @@
 """RUN, HOLD, STOP: what the robot does when something is late, wrong or gone.
 
     RUN    follows its plan
-    HOLD   comes to rest and stands still; goes on by itself as soon as a fresh chunk comes
-    STOP   comes to rest and stands still until a person resets it
+    HOLD   comes to rest and is stationary; resumes by itself as soon as a fresh chunk comes
+    STOP   comes to rest and is stationary until the operator resets it
 
-A plan that has ended comes to rest at its last row. For every other cause the robot brakes from what was sent
-last, as hard as its limits allow.
+A plan that has ended comes to rest at its last row. For every other cause the robot brakes from the last
+command, as hard as its limits allow.
 
-All of it is the table below; a pair that is not in it leaves the mode as it is. A robot that is not armed
-(`core/arming.py`) stays in HOLD where it would run.
+The table below defines all transitions; a pair that is not in it leaves the mode as it is. A robot that is
+not armed (`core/arming.py`) stays in HOLD where it would run.
 """
 
 from enum import Enum
@@ -24,7 +24,7 @@ class Mode(Enum):
 
 
 class Cause(Enum):
-    """What can change the mode; the value is the sentence people read."""
+    """What can change the mode; the value is the text that users read."""
 
     FRESH_CHUNK = "a fresh chunk arrived"
     NOT_STARTED = "the robot has not been started"
@@ -50,7 +50,7 @@ class Cause(Enum):
 
 
 ENDS = (Cause.STOP_REQUESTED, Cause.TIME_OVER, Cause.TASK_OVER, Cause.CANNOT_GO_ON)
-"""How a run ends that nothing on the robot ended."""
+"""Causes that end a run without a fault on the robot."""
 
 TRANSITIONS = MappingProxyType(
     {

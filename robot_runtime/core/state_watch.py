@@ -1,8 +1,8 @@
-"""Whether what the robot measures can be trusted: `StateWatch` looks at it before anybody acts on it.
+"""Checks whether measured states can be trusted: `StateWatch` looks at each before anything acts on it.
 
-is it finite, new, of one time?              by the clock
-is the base where its own speed takes it?    by the state before it
-does the robot come after its setpoint?      by what is commanded
+is it finite, new, of one time?              against the clock
+is the base where its own speed takes it?    against the state before
+does the robot follow its setpoint?          against the commands
 """
 
 from collections import deque
@@ -31,35 +31,38 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True)
 class StateLimits:
-    """What is taken for a fault."""
+    """Thresholds beyond which a measured state counts as a fault."""
 
     timeout_ns: int = 100_000_000
-    """A state older than this [ns]."""
+    """The greatest age of a state [ns]."""
     max_gap_ns: int = 80_000_000
-    """Parts of a state measured farther apart than this, or one farther in the future [ns]. Odometry
+    """How far apart parts of a state may be measured, or how far in the future one may lie [ns]. Odometry
     at 20 Hz is up to 50 ms behind the arm when all is well."""
     max_jump: float = 0.10
-    """Of odometry, beyond what the base's speed explains [m]."""
+    """The largest jump of odometry beyond what the base's speed explains [m]."""
     max_turn: float = 0.15
-    """The same of its yaw [rad]."""
+    """The same for its yaw [rad]."""
     frozen_ns: int = 200_000_000
     frozen_lead: float = 0.08
-    """Odometry that stays the same to the last bit for `frozen_ns` while the base is led this far [m]."""
+    """Odometry is frozen if it stays the same to the last bit for `frozen_ns` while the command moves this
+    far [m]."""
     stuck_ns: int = 1_000_000_000
     stuck_lead: float = 0.04
     stuck_share: float = 0.1
-    """Odometry that trembles, but in `stuck_ns` gets less than this share of the way that the base is led, if
-    that is `stuck_lead` or more [m]. Wheels that turn in the air move odometry: nobody sees those."""
+    """A base is stuck if its odometry trembles, but in `stuck_ns` covers less than this share of the
+    commanded path, if that is `stuck_lead` or more [m]. Wheels that spin in the air move odometry and go
+    undetected."""
     max_arm_error: float = 0.5
-    """Any joint's distance from its setpoint [rad], or the hand's [m]."""
+    """The largest distance of a joint [rad] or an end effector [m] from its setpoint."""
     max_base_error: float = 1.0
-    """The base's distance from its setpoint [m]; a chunk may lead it as far as it drives under latency."""
+    """The base's distance from its setpoint [m]; a chunk may be ahead by as much as it drives under
+    latency."""
     max_error_of: Mapping[str, float] = field(default_factory=dict)
-    """The same of single parts by name, in their own units, as of a lift [m]. Plain numbers that are measured
+    """The same for single parts by name, in their own units, e.g. a lift [m]. Plain numbers that are measured
     under their part's name are watched only if they are named here."""
 
     def __post_init__(self) -> None:
-        """InvalidValueError: one is no number above 0; NaN would let everything pass."""
+        """InvalidValueError: a limit is not a number above 0; NaN would let everything pass."""
         if not isinstance(self.max_error_of, Mapping):
             raise InvalidValueError(f"max_error_of is a table, part to number, got {self.max_error_of!r:.60}")
         own = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -71,25 +74,25 @@ class StateLimits:
 
 
 Jump = tuple[np.ndarray | None, np.ndarray]
-"""Where a base was expected (x, y, yaw), and where its odometry has it [m, m, rad]; None: nobody knows, as
-nothing was measured for a while, so it is taken to be where it was led."""
+"""Where a base was expected (x, y, yaw), and where its odometry has it [m, m, rad]; None: unknown, as nothing
+was measured for a while, so it is taken to be where it was commanded."""
 _HELD = 0.1
 """The largest error that a position controller leaves, of a joint [rad] or an end effector [m and rad]."""
-_ON_ITS_WAY = tuple(i / 16 for i in range(16))
+_SHARES_OF_PATH = tuple(i / 16 for i in range(16))
 
 
 class StateWatch:
-    """Remembers the last state and where bases were led; one thread owns it."""
+    """Remembers the last state and where bases were commanded; one thread owns it."""
 
     def __init__(self, limits: StateLimits) -> None:
         self._limits = limits
         self._last: RobotState | None = None
         self._bases: dict[str, _CommandedBase] = {}
         self.jumps: dict[str, Jump] = {}
-        """Of bases whose odometry jumped at the last look, whatever else was wrong with the state."""
+        """The bases whose odometry jumped at the last look, whatever else was wrong with the state."""
 
     def reset(self) -> None:
-        """Compare with nothing that was before."""
+        """Forget the last state and all commands."""
         self._last, self._bases = None, {}
 
     def look(self, state: RobotState, now_ns: int) -> Cause | None:
@@ -110,18 +113,18 @@ class StateWatch:
         return Cause.ODOMETRY_JUMPED if self.jumps else None
 
     def is_stale(self, state: RobotState, now_ns: int) -> bool:
-        """Whether it is older than a state may be."""
+        """Whether the state is older than `timeout_ns`."""
         return now_ns - state.t_ns > self._limits.timeout_ns
 
     def is_silent(self, ticked_ns: int, now_ns: int) -> bool:
-        """Whether the last tick is longer ago, or later, than a state may be old."""
+        """Whether the last tick is more than `timeout_ns` ago, or lies in the future."""
         return not 0 <= now_ns - ticked_ns <= self._limits.timeout_ns
 
     def held_by(self, command: Command, state: RobotState) -> list[str]:
-        """The parts that are as near to their commands as a controller at work keeps them.
+        """The parts that are as near to their commands as an active controller keeps them.
 
-        An arm that was guided by hand, or lost power, is farther away. A gripper on an object always holds:
-        its width is not what it was commanded.
+        An arm that was guided by hand, or lost power, is farther away. A gripper always counts as held: on an
+        object its width differs from the command.
         """
         return [name for name, part in command.parts.items() if self._is_held(name, part, state)]
 
@@ -135,7 +138,7 @@ class StateWatch:
                 return error is not None and max(error, turn) <= _HELD
             case BasePoseCommand(x_WB=x):
                 x_WB = state.base(name).x_WB
-                return x_WB is not None and self._is_near_place(x_WB, x)
+                return x_WB is not None and self._is_near_pose(x_WB, x)
             case NumbersCommand():
                 return self._is_near(name, command, state)
         return True
@@ -143,72 +146,72 @@ class StateWatch:
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with how the robot follows its setpoint; None if nothing is."""
         limits, bases = self._limits, False
-        for name, told in command.parts.items():
+        for name, commanded in command.parts.items():
             error: float | None = None
-            if isinstance(told, JointCommand | PoseCommand):
-                error = _arm_error(told, state.parts.get(name))
-            elif isinstance(told, BasePoseCommand | BaseTwistCommand):
+            if isinstance(commanded, JointCommand | PoseCommand):
+                error = _arm_error(commanded, state.parts.get(name))
+            elif isinstance(commanded, BasePoseCommand | BaseTwistCommand):
                 bases = True
-            elif isinstance(told, NumbersCommand) and not self._is_near(name, told, state):
+            elif isinstance(commanded, NumbersCommand) and not self._is_near(name, commanded, state):
                 return Cause.TRACKING_LOST
             if error is not None and not error <= limits.max_error_of.get(name, limits.max_arm_error):
                 return Cause.TRACKING_LOST  # NaN is no small error
         if bases:
-            for name, told in command.parts.items():
-                if not isinstance(told, BasePoseCommand | BaseTwistCommand):
+            for name, commanded in command.parts.items():
+                if not isinstance(commanded, BasePoseCommand | BaseTwistCommand):
                     continue
-                if cause := self._base(name, told, state, now_ns):
+                if cause := self._base(name, commanded, state, now_ns):
                     return cause
         return None
 
-    def _is_near(self, name: str, told: NumbersCommand, state: RobotState) -> bool:
-        """Whether plain numbers are where they were told to be, as far as anybody cares."""
+    def _is_near(self, name: str, commanded: NumbersCommand, state: RobotState) -> bool:
+        """Whether plain numbers are near their command; True if they are not measured or have no limit."""
         most, measured = self._limits.max_error_of.get(name), state.measured.get(name)
-        if most is None or measured is None or measured.shape != told.values.shape:
+        if most is None or measured is None or measured.shape != commanded.values.shape:
             return True
-        return bool(np.abs(told.values - measured).max() <= most)
+        return bool(np.abs(commanded.values - measured).max() <= most)
 
     def _base(
-        self, name: str, told: BasePoseCommand | BaseTwistCommand, state: RobotState, now_ns: int
+        self, name: str, commanded: BasePoseCommand | BaseTwistCommand, state: RobotState, now_ns: int
     ) -> Cause | None:
         x_WB = state.base(name).x_WB
         if x_WB is None:
             return None
-        led = self._bases.setdefault(name, _CommandedBase())
-        if isinstance(told, BasePoseCommand):
-            if self.is_lost(name, told, x_WB):
+        base = self._bases.setdefault(name, _CommandedBase())
+        if isinstance(commanded, BasePoseCommand):
+            if self.is_lost(name, commanded, x_WB):
                 return Cause.BASE_LOST
-            target = told.x_WB[:2]
+            target = commanded.x_WB[:2]
         else:
-            target = led.driven_to(told, x_WB, now_ns)
-        return Cause.ODOMETRY_FROZEN if led.stands_still(self._limits, target, x_WB, now_ns) else None
+            target = base.driven_to(commanded, x_WB, now_ns)
+        return Cause.ODOMETRY_FROZEN if base.is_stationary(self._limits, target, x_WB, now_ns) else None
 
-    def is_lost(self, name: str, told: BasePoseCommand, x_WB: Float[np.ndarray, "3"]) -> bool:
+    def is_lost(self, name: str, commanded: BasePoseCommand, x_WB: Float[np.ndarray, "3"]) -> bool:
         """Whether a base is measured farther from its setpoint than it can be."""
         most = self._limits.max_error_of.get(name, self._limits.max_base_error)
-        return not float(np.linalg.norm(told.x_WB[:2] - x_WB[:2])) <= most
+        return not float(np.linalg.norm(commanded.x_WB[:2] - x_WB[:2])) <= most
 
     def _jump(self, last: RobotState, state: RobotState, name: str) -> Jump | None:
         """Where a base was expected, and where it is, if its odometry has jumped.
 
-        After a time of which nothing was measured it may have stopped anywhere on its way.
+        After a time without measurements it may have stopped anywhere on its path.
         """
         before, now = last.base(name), state.base(name)
         if before.x_WB is None or now.x_WB is None or before.V_WB_B is None:
             return None
         passed_ns = max(0, state.t_ns - last.t_ns)
         expected = integrate_twist(before.x_WB, before.V_WB_B, passed_ns / NS_PER_S)
-        if self._is_near_place(now.x_WB, expected):
+        if self._is_near_pose(now.x_WB, expected):
             return None
         if passed_ns <= self._limits.timeout_ns:
             return expected, now.x_WB
-        for share in _ON_ITS_WAY:
-            on_way = integrate_twist(before.x_WB, before.V_WB_B, share * passed_ns / NS_PER_S)
-            if self._is_near_place(now.x_WB, on_way):
+        for share in _SHARES_OF_PATH:
+            on_path = integrate_twist(before.x_WB, before.V_WB_B, share * passed_ns / NS_PER_S)
+            if self._is_near_pose(now.x_WB, on_path):
                 return None
         return None, now.x_WB
 
-    def _is_near_place(self, x_WB: Float[np.ndarray, "3"], expected: Float[np.ndarray, "3"]) -> bool:
+    def _is_near_pose(self, x_WB: Float[np.ndarray, "3"], expected: Float[np.ndarray, "3"]) -> bool:
         off = x_WB - expected
         distance, turn = float(np.hypot(off[0], off[1])), abs(wrap_angle(off[2]))
         return distance <= self._limits.max_jump and bool(turn <= self._limits.max_turn)
@@ -216,41 +219,41 @@ class StateWatch:
 
 @dataclass(kw_only=True, eq=False)
 class _CommandedBase:
-    """Where odometry saw a base last, and from where it has been led since that changed."""
+    """Where odometry saw a base last, and from where it has been commanded since that changed."""
 
     x_WB: Float[np.ndarray, "3"] | None = None
-    led_from: Float[np.ndarray, "2"] | None = None
+    commanded_from: Float[np.ndarray, "2"] | None = None
     moved_ns: int = 0
-    place: Float[np.ndarray, "2"] = field(default_factory=lambda: np.zeros(2))
-    """Where twists have led it so far, whatever odometry says."""
+    position: Float[np.ndarray, "2"] = field(default_factory=lambda: np.zeros(2))
+    """Where its commanded twists take it so far, whatever odometry reports."""
     driven_ns: int | None = None
     seen: deque[tuple[int, np.ndarray]] = field(default_factory=deque)
-    """When, where it was led, and where it was measured (4,), some twenty times in `stuck_ns`."""
+    """When, where it was commanded, and where it was measured (4,), some twenty times in `stuck_ns`."""
 
     def driven_to(
-        self, told: BaseTwistCommand, x_WB: Float[np.ndarray, "3"], now_ns: int
+        self, commanded: BaseTwistCommand, x_WB: Float[np.ndarray, "3"], now_ns: int
     ) -> Float[np.ndarray, "2"]:
-        """Where the twists lead it; each stands until the next."""
+        """Where the commanded twists take it; each holds until the next."""
         passed_s = 0.0 if self.driven_ns is None else max(0, now_ns - self.driven_ns) / NS_PER_S
         self.driven_ns = now_ns
-        at = np.array([*self.place, x_WB[2]])
-        self.place = integrate_twist(at, told.V_WB_B, passed_s)[:2]
-        return self.place
+        at = np.array([*self.position, x_WB[2]])
+        self.position = integrate_twist(at, commanded.V_WB_B, passed_s)[:2]
+        return self.position
 
-    def stands_still(
+    def is_stationary(
         self,
         limits: StateLimits,
         target: Float[np.ndarray, "2"],
         x_WB: Float[np.ndarray, "3"],
         now_ns: int,
     ) -> bool:
-        """Whether odometry does, though the base is led on."""
+        """Whether odometry stays the same or hardly moves while the command moves on."""
         before, self.x_WB = self.x_WB, x_WB
-        if self.led_from is None or before is None or not np.array_equal(before, x_WB):
-            self.moved_ns, self.led_from = now_ns, target
+        if self.commanded_from is None or before is None or not np.array_equal(before, x_WB):
+            self.moved_ns, self.commanded_from = now_ns, target
             return self._is_stuck(limits, target, x_WB, now_ns)
-        led = float(np.linalg.norm(target - self.led_from))
-        return now_ns - self.moved_ns > limits.frozen_ns and led > limits.frozen_lead
+        distance = float(np.linalg.norm(target - self.commanded_from))
+        return now_ns - self.moved_ns > limits.frozen_ns and distance > limits.frozen_lead
 
     def _is_stuck(
         self,
@@ -265,28 +268,28 @@ class _CommandedBase:
         seen.append((now_ns, np.array([*target, *x_WB[:2]])))
         if now_ns - seen[0][0] < limits.stuck_ns:
             return False
-        ways = np.ptp([place for _, place in seen], axis=0)
+        spans = np.ptp([positions for _, positions in seen], axis=0)
         seen.popleft()
-        led, moved = float(np.hypot(ways[0], ways[1])), float(np.hypot(ways[2], ways[3]))
-        return led > limits.stuck_lead and moved < limits.stuck_share * led
+        distance, moved = float(np.hypot(spans[0], spans[1])), float(np.hypot(spans[2], spans[3]))
+        return distance > limits.stuck_lead and moved < limits.stuck_share * distance
 
 
 _LOOKS = 20
 
 
-def _arm_error(told: JointCommand | PoseCommand, measured: PartState | None) -> float | None:
-    """How far a part is from its setpoint; None if it is not known."""
+def _arm_error(commanded: JointCommand | PoseCommand, measured: PartState | None) -> float | None:
+    """How far a part is from its setpoint [rad] or [m]; None if that is unknown."""
     if not isinstance(measured, ArmState):
         return None
-    if isinstance(told, JointCommand):
-        return float(np.abs(told.q - measured.q).max())
+    if isinstance(commanded, JointCommand):
+        return float(np.abs(commanded.q - measured.q).max())
     if measured.X_BE is None:
         return None
-    return float(np.linalg.norm(told.p_BE - measured.X_BE.translation))
+    return float(np.linalg.norm(commanded.p_BE - measured.X_BE.translation))
 
 
 def _turn_error(command: JointCommand | PoseCommand, measured: PartState | None) -> float:
-    """How far an end effector is turned from its setpoint [rad]; 0 where that is not measured."""
+    """The angle of an end effector from its setpoint [rad]; 0 where that is not measured."""
     if isinstance(command, JointCommand) or not isinstance(measured, ArmState) or measured.X_BE is None:
         return 0.0
     return float(np.linalg.norm(pin.log3(command.X_BE.rotation @ measured.X_BE.rotation.T)))

@@ -1,9 +1,9 @@
-"""The seam to whatever a person leads a robot with: `Teleoperator`, and what it reads, a `Lead`.
+"""Interface to teleoperation devices: `Teleoperator`, and what it reads, a `Lead`.
 
     keys, sticks, a cap, a leader arm, a phone ─► Lead ─► clutch (teleop/clutch.py) ─► PartCommand ─► Executor
 
-A lead is what the person's hand does, in the device's own terms; what the robot is told follows from it and
-from where the robot was commanded to be when the person engaged. So a device needs no calibration against the
+A lead is the motion of the operator's hand in the device's own terms; the command follows from it and from
+where the robot was commanded to be when the operator engaged. So a device needs no calibration against the
 robot, and its pose at that moment does not matter.
 """
 
@@ -23,11 +23,11 @@ from robot_runtime.core.values.state import ARM, GRIPPER, readonly
 from robot_runtime.errors import InvalidValueError
 
 _NO_ROTATION = 1e-3
-"""So far from orthogonal a matrix is no rotation."""
+"""A matrix farther from orthogonal than this is not a rotation."""
 
 
 class Frame(Enum):
-    """What the twist of a hand is expressed in."""
+    """The frame in which an end effector's twist is expressed."""
 
     BASE = "base"
     """The mobile base B; the arm's mount where there is none. x forward, y left, z up."""
@@ -37,7 +37,7 @@ class Frame(Enum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JointLead:
-    """Where a leader arm is: it has as many joints as the arm that it leads, and turns them the same way."""
+    """Joint positions of a leader arm, which has the joints and directions of the arm that follows it."""
 
     q: Float[np.ndarray, " N"]
     """(N,) [rad]"""
@@ -48,7 +48,7 @@ class JointLead:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoseLead:
-    """Where a controller, a phone or a tracked hand is, in a frame L of its own: x forward, y left, z up."""
+    """Pose of a controller, a phone or a tracked hand in a frame L of its own: x forward, y left, z up."""
 
     X_LH: pin.SE3
 
@@ -63,7 +63,7 @@ class PoseLead:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TwistLead:
-    """How fast the hand is to go; with zeros it stays."""
+    """Target velocity of the end effector; with zeros it holds."""
 
     v: Float[np.ndarray, "3"]
     """[m/s]"""
@@ -78,12 +78,12 @@ class TwistLead:
 
 @dataclass(frozen=True, kw_only=True)
 class GripperLead:
-    """How far open the leader's own gripper or trigger is, or how fast a gripper is to open: one of them."""
+    """Opening of the leader's own gripper or trigger, or the speed at which to open: one of them."""
 
     opening: float | None = None
-    """0 closed, 1 open; of the range of the gripper that is led."""
+    """0 closed, 1 open; share of the range of the gripper that follows."""
     speed: float | None = None
-    """Positive opens [1/s]: share of that range a second."""
+    """Positive opens [1/s]: share of that range per second."""
 
     def __post_init__(self) -> None:
         given = [each for each in (self.opening, self.speed) if each is not None]
@@ -95,7 +95,7 @@ class GripperLead:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BaseLead:
-    """How fast a mobile base is to go, expressed in B."""
+    """Target twist of a mobile base, expressed in B."""
 
     V_WB_B: Float[np.ndarray, "3"]
     """(vx, vy, wz) [m/s, m/s, rad/s]"""
@@ -106,17 +106,17 @@ class BaseLead:
 
 @dataclass(frozen=True, kw_only=True)
 class LedRun:
-    """How the run goes that a person leads, for a teleoperator that can show it."""
+    """Status of the run that the operator drives, for a teleoperator that can show it."""
 
     mode: Mode
     cause: str
     """Why, in words."""
     led: tuple[str, ...]
-    """Parts that follow her now."""
+    """Parts that follow the operator now."""
     episode: str
-    """How far it is: "recording 3 s", "kept, success", "discarded"; empty: none was begun."""
+    """Its state: "recording 3 s", "kept, success", "discarded"; empty: none was begun."""
     refused: str
-    """Why her last order was not done; empty: it was, or that is a while ago."""
+    """Why the last operator command was refused; empty: it was not, or that is a while ago."""
 
 
 PartLead = JointLead | PoseLead | TwistLead | GripperLead | BaseLead
@@ -124,17 +124,17 @@ PartLead = JointLead | PoseLead | TwistLead | GripperLead | BaseLead
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lead:
-    """What a person wants at one moment: of each part that she leads, and what she asked for by buttons."""
+    """The operator's input at one moment: targets of the parts that follow, and button commands."""
 
     t_ns: int
-    """When the device said so, on the robot's monotonic clock. Older than 250 ms, it is no wish any more."""
+    """When the device measured it, on the robot's monotonic clock. Older than 250 ms, it is ignored."""
     parts: Mapping[str, PartLead]
     """By the robot's names of its parts."""
     engaged: Mapping[str, bool] = field(default_factory=dict)
-    """Of each part whether she leads it now (a clutch that is held, a stick that is deflected). A part that
-    is not named is not."""
+    """Whether each part follows the operator now (a clutch that is held, a stick that is deflected). A part
+    that is not named does not."""
     orders: tuple[Order, ...] = ()
-    """What her buttons asked for since the read before."""
+    """Operator commands from buttons since the previous read."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "t_ns", int(self.t_ns))
@@ -146,23 +146,23 @@ class Lead:
 
 @dataclass(frozen=True, kw_only=True)
 class LeadableParts:
-    """What there is to lead on a robot, in its own order."""
+    """The parts of a robot that can be teleoperated, in its own order."""
 
     arms: tuple[str, ...] = ()
     """Groups of joints."""
     hands: tuple[str, ...] = ()
-    """Those of them whose hand can be led, by `PoseLead` and `TwistLead`: the policy moves it, or the robot's
-    kinematics are known."""
+    """The arms whose end effectors can follow a `PoseLead` or `TwistLead`: the policy moves them, or the
+    robot's kinematics are known."""
     grippers: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """Names of all parts."""
         return (*self.arms, *self.grippers, *self.bases)
 
     def gripper_of(self, arm: str) -> str | None:
-        """Of an arm: `left_gripper` with `left_arm`; the only one with the only arm."""
+        """The gripper of an arm: `left_gripper` with `left_arm`; the only one with the only arm."""
         wanted = arm.removesuffix(ARM) + GRIPPER
         if wanted in self.grippers:
             return wanted
@@ -171,20 +171,20 @@ class LeadableParts:
 
 @runtime_checkable
 class Teleoperator(Protocol):
-    """What a person leads a robot with. Read in a thread of its own, some 200 times a second.
+    """A device that drives a robot. Read in a thread of its own, some 200 times a second.
 
-    It may have a `name`, which is said to the person; an `open(parts: LeadableParts)`, called before it is
-    read, InvalidValueError: the robot has nothing that it could lead; a `help`, lines that tell its keys;
-    `buttons`, how she arms and how she resets the robot with it: ("press Enter", "press R"); a
+    It may have a `name`, which is shown to the operator; an `open(parts: LeadableParts)`, called before it is
+    read, InvalidValueError: the robot has nothing that it could drive; a `help`, lines that list its keys;
+    `buttons`, how the operator arms and resets the robot with it: ("press Enter", "press R"); a
     `told(run: LedRun)`, called in the thread of `read` a few times a second.
     """
 
     def read(self) -> Lead:
-        """The newest; never waits. Any error: it is gone for good, and nobody leads any more."""
+        """The newest input; never waits. Any error: the device is gone for good, and teleoperation ends."""
         ...
 
     def close(self) -> None:
-        """Give it back; may be called twice."""
+        """Release the device; may be called twice."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What one control step comes to: `Tick`."""
+"""The result of one control tick: `Tick`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from robot_runtime.core.plan.timeline import Phase, Source
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import Command
 
-_NOBODY: Mapping[str, Authority] = MappingProxyType({})
+_NO_AUTHORITY: Mapping[str, Authority] = MappingProxyType({})
 _NO_PHASES: Mapping[str, HandoverPhase] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tick:
-    """One tick's outcome: what is sent, and why."""
+    """The command of one tick, and why it is sent."""
 
     now_ns: int
     command: Command
@@ -25,18 +25,18 @@ class Tick:
     """Why the mode is what it is."""
     phase: Phase
     source: Source | None
-    """Answer the motion comes from."""
+    """The answer that the motion comes from."""
     row: int | None
     clip: Clip
     sent: Command | None = None
-    """What the drivers made of the command, within their own limits; None: it has not been sent yet."""
-    authority: Mapping[str, Authority] = _NOBODY
+    """What the drivers sent of the command, within their own limits; None: it has not been sent yet."""
+    authority: Mapping[str, Authority] = _NO_AUTHORITY
     """Who moved each part that the policy commands."""
     phase_of: Mapping[str, HandoverPhase] = _NO_PHASES
     """How far each part's handover has come."""
     policy_command: Command | None = None
-    """What the plan would have sent, before the limits, also of parts that a person moves; None: there is no
-    plan of a policy's. In joints where an arm is told those."""
+    """What the plan would have sent, before the limits, also for parts that the operator drives; None: there
+    is no plan of a policy's. In joints where an arm takes joints."""
 
     @property
     def age_ns(self) -> int | None:

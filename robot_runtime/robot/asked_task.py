@@ -1,4 +1,4 @@
-"""The task a policy is asked for, which a person may change in mid-run: `AskedTask`.
+"""The task that the policy is asked for, which a person may change during a run: `AskedTask`.
 
 SetTask            next request        its first rows
 ----|-------------------|--------------------|----------------------
@@ -16,7 +16,7 @@ from robot_runtime.wire.messages import Welcome
 
 
 class AskedTask:
-    """What the next request carries; the control thread owns it."""
+    """Holds the task text that the next request carries; the control thread owns it."""
 
     def __init__(
         self,
@@ -28,8 +28,9 @@ class AskedTask:
         say: Callable[[str], None],
     ) -> None:
         """
-        observe: makes an observation of a state; its text is the person's once she has changed the task.
-        say: gets the lines for the run's log.
+        observe: makes an observation of a state; its task text is replaced once a person has changed the
+            task.
+        say: receives the lines for the run's log.
         """
         self.text = task
         self._observe, self._executor, self._welcome, self._say = observe, executor, welcome, say
@@ -37,12 +38,12 @@ class AskedTask:
         self._first_id: int | None = None
 
     def observe(self, state: RobotState) -> Observation:
-        """What a state shows, without pictures."""
+        """Makes the observation of a state, without images."""
         seen = self._observe(state)
         return structs.replace(seen, task=self.text) if self._is_changed else seen
 
     def change(self, task: str) -> None:
-        """Ask for something else from now on. InvalidValueError: the policy does not know it."""
+        """Ask for another task from now on. InvalidValueError: the policy does not know it."""
         info = self._welcome.info
         check_task(task, policy=info.name, tasks=info.tasks)
         self._say(f"task {task!r}: rows for {self.text!r} run on until the first for it come")
@@ -51,7 +52,7 @@ class AskedTask:
         self._executor.ask_soon()
 
     def look(self) -> None:
-        """Say when the first rows for a new task run; after each tick."""
+        """Log when the first rows for a new task run; called after each tick."""
         splice = self._executor.last_splice
         if self._first_id is not None and splice is not None and splice.source.request_id >= self._first_id:
             self._first_id = None

@@ -1,4 +1,4 @@
-"""Cameras in threads of their own: `Cameras` has the newest good picture of each, and says why not.
+"""Cameras, each in its own thread: `Cameras` has the newest valid image of each, or the reason for none.
 
 camera ─► read (its thread) ─► CameraWatch ─► Mailbox ─► newest (control thread, every tick)
 """
@@ -20,17 +20,17 @@ from robot_runtime.mailbox import Mailbox
 
 logger = logging.getLogger(__name__)
 
-CAMERAS_BACK = "all cameras give pictures again"
-"""How that entry of the run's log begins."""
+CAMERAS_BACK = "all cameras give images again"
+"""The start of that entry in the run's log."""
 JOIN_S = 1.5
-"""How long the end waits for drivers that are still reading, all together [s]."""
+"""How long closing waits in total for drivers that are still reading [s]."""
 RETRY_S = 0.01
-"""Pause after something that is no picture [s]."""
+"""Pause after a read that returned no image [s]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CameraReader:
-    """One camera, what is known of its pictures, and the newest good one."""
+    """One camera, the watch over its images, and the newest valid image."""
 
     camera: Camera
     watch: CameraWatch
@@ -38,7 +38,7 @@ class CameraReader:
 
 
 def needed_cameras(cameras: Mapping[str, Camera], wanted: Mapping[str, tuple[int, int]]) -> dict[str, Camera]:
-    """Those a policy looks at; SchemaMismatchError: one is missing, or has another size."""
+    """Return the cameras that a policy uses; SchemaMismatchError: one is missing, or has another size."""
     for name, size in wanted.items():
         if name not in cameras:
             have = ", ".join(cameras) or "none"
@@ -52,31 +52,32 @@ def needed_cameras(cameras: Mapping[str, Camera], wanted: Mapping[str, tuple[int
 
 
 class Cameras:
-    """All cameras of a run; the control thread owns it, and each camera is read in a thread of its own."""
+    """All cameras of a run; the control thread owns it, and each camera is read in its own thread."""
 
-    def __init__(self, eyes: Mapping[str, CameraReader], clock: Clock, limits: CameraLimits) -> None:
-        self._eyes, self._clock, self._limits = eyes, clock, limits
+    def __init__(self, readers: Mapping[str, CameraReader], clock: Clock, limits: CameraLimits) -> None:
+        self._readers, self._clock, self._limits = readers, clock, limits
         self._shown: dict[str, int] = {}
-        self._num_refused = dict.fromkeys(eyes, 0)
+        self._num_refused = dict.fromkeys(readers, 0)
 
     def await_first(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Whether every camera has given a picture, at most `start_ns` later.
+        """Wait at most `start_ns` for the first image of every camera; return whether all have come.
 
-        Making a camera ready can hold the interpreter for tenths of a second: not once the loop runs.
+        Starting a camera can block the interpreter for tenths of a second, so it happens before the loop
+        runs.
         """
         end_ns = self._clock.now_ns() + self._limits.start_ns
-        while any(eye.box.peek() is None for eye in self._eyes.values()):
+        while any(reader.box.peek() is None for reader in self._readers.values()):
             if (now_ns := self._clock.now_ns()) >= end_ns or should_stop():
                 return False
             self._clock.sleep_until_ns(now_ns + NS_PER_S // 100)
         return True
 
     def newest(self, now_ns: int) -> tuple[dict[str, Image], dict[str, CameraFault]]:
-        """The newest good picture of each camera, and what is the matter with those that have none."""
+        """Return the newest valid image of each camera, and the fault of each camera that has none."""
         images, faults = {}, {}
-        for name, eye in self._eyes.items():
-            shown = eye.box.peek()
-            fault = eye.watch.why_blind(shown, now_ns)
+        for name, reader in self._readers.items():
+            shown = reader.box.peek()
+            fault = reader.watch.why_blind(shown, now_ns)
             if fault is not None:
                 faults[name] = fault
             elif shown is not None:
@@ -84,28 +85,28 @@ class Cameras:
         return images, faults
 
     def show(self, images: Mapping[str, Image]) -> list[str]:
-        """A request shows these pictures; the cameras whose picture the one before has shown as well."""
+        """Note the images of a request; return the cameras whose image the previous request had already."""
         again = [name for name, image in images.items() if self._shown.get(name) == image.t_ns]
         self._shown = {name: image.t_ns for name, image in images.items()}
         return again
 
     def said(self, name: str, fault: CameraFault) -> str:
-        """A camera's fault in words, with what came if it is no picture of its own."""
-        came = f": {self._eyes[name].watch.misshapen}" if fault is CameraFault.MISSHAPEN else ""
+        """Describe a camera's fault in words, with the read error if the image is malformed."""
+        came = f": {self._readers[name].watch.misshapen}" if fault is CameraFault.MISSHAPEN else ""
         return f"camera {name} {fault.value}{came}"
 
     @property
     def num_refused(self) -> int:
-        """Pictures of all cameras that were not shown."""
-        return sum(eye.watch.num_refused for eye in self._eyes.values())
+        """The number of images of all cameras that were rejected."""
+        return sum(reader.watch.num_refused for reader in self._readers.values())
 
     def newly_refused(self) -> list[tuple[str, CameraFault, int]]:
-        """Camera, what is wrong, and with how many of its pictures so far, where there are more now."""
+        """Return camera, fault and number of images so far, for each count that has grown."""
         out = []
-        for name, eye in self._eyes.items():
-            if eye.watch.num_refused != self._num_refused[name]:
-                self._num_refused[name] = eye.watch.num_refused
-                out += [(name, fault, count) for fault, count in eye.watch.counts.items() if count]
+        for name, reader in self._readers.items():
+            if reader.watch.num_refused != self._num_refused[name]:
+                self._num_refused[name] = reader.watch.num_refused
+                out += [(name, fault, count) for fault, count in reader.watch.counts.items() if count]
         return out
 
 
@@ -117,26 +118,26 @@ def camera_threads(
     *,
     on_picture: Callable[[str, Image], object] | None = None,
 ) -> Iterator[Cameras]:
-    """A thread per camera, each putting its newest good frame into a mailbox.
+    """Run a thread for each camera, which puts its newest valid frame into a mailbox.
 
-    on_picture: is given every frame, good or not, in the camera's thread; it returns at once.
+    on_picture: receives every frame, valid or not, in the camera's thread; it must return at once.
     """
     limits = limits or CameraLimits()
     stopping = threading.Event()
-    eyes = {
+    readers = {
         name: CameraReader(camera=camera, watch=_watch(camera, limits), box=Mailbox[Image]())
         for name, camera in cameras.items()
     }
     threads = [
         threading.Thread(
-            target=_read, args=(name, eye, clock, stopping, on_picture), name=f"camera-{name}", daemon=True
+            target=_read, args=(name, reader, clock, stopping, on_picture), name=f"camera-{name}", daemon=True
         )
-        for name, eye in eyes.items()
+        for name, reader in readers.items()
     ]
     for thread in threads:
         thread.start()
     try:
-        yield Cameras(eyes, clock, limits)
+        yield Cameras(readers, clock, limits)
     finally:
         stopping.set()
         end_s = time.monotonic() + JOIN_S
@@ -151,7 +152,7 @@ def _watch(camera: Camera, limits: CameraLimits) -> CameraWatch:
 
 def _read(
     name: str,
-    eye: CameraReader,
+    reader: CameraReader,
     clock: Clock,
     stopping: threading.Event,
     on_picture: Callable[[str, Image], object] | None,
@@ -159,23 +160,23 @@ def _read(
     try:
         while not stopping.is_set():
             try:
-                image = eye.camera.read()
+                image = reader.camera.read()
                 if not isinstance(image, Image):
                     kind = type(image).__name__
                     raise ValueError(f"read() returned {kind}, expected Image(t_ns=..., pixels=...)")
-            except ValueError as error:  # what `Image` does not take
-                eye.watch.misshapen = str(error)
-                eye.watch.fails(CameraFault.MISSHAPEN, clock.now_ns())
+            except ValueError as error:  # `Image` rejects it
+                reader.watch.misshapen = str(error)
+                reader.watch.fails(CameraFault.MISSHAPEN, clock.now_ns())
                 stopping.wait(RETRY_S)
                 continue
             if on_picture is not None:
                 on_picture(name, image)
-            if eye.watch.look(image, clock.now_ns()):
-                eye.box.put(image)
+            if reader.watch.look(image, clock.now_ns()):
+                reader.box.put(image)
     except (Exception, SystemExit) as error:
-        # A driver's own; the robot goes on to the end of its plan without it.
+        # An error of the driver; the robot runs its plan to the end without it.
         logger.error("camera %s has failed: %s: %s", name, type(error).__name__, error)
-        eye.watch.fails(CameraFault.FAILED, clock.now_ns())
+        reader.watch.fails(CameraFault.FAILED, clock.now_ns())
     finally:
         with contextlib.suppress(Exception):  # one that has failed may fail to close as well
-            eye.camera.close()
+            reader.camera.close()

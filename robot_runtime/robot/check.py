@@ -1,4 +1,4 @@
-"""A robot looked at before it is run: every member of every driver that is missing, in one sentence each."""
+"""Checks a robot before it is run: one sentence for each member that a driver lacks or gets wrong."""
 
 import inspect
 import math
@@ -28,16 +28,16 @@ from robot_runtime.errors import DriverError
 from robot_runtime.robot.robot import Robot, part_fault, sensor_fault
 
 LACKS = re.compile(r"\bit has neither arm|\bit has no limits|\bits \w+ has no limits")
-"""In the sentences on what is not there at all."""
+"""Matches the sentences about something that is missing altogether."""
 BY_HAND = (
     "move it into its range by hand, give it the limits that it has, or let read() give radians and metres"
 )
 OUTSIDE = 0.05
-"""How far beyond its limits a joint may stand at the start [rad]."""
+"""How far beyond its limits a joint may be at the start [rad]."""
 MAX_SILENCE_S = 1.0
-"""After so long without a command a part driven at a speed has stopped by itself, at most [s]."""
+"""Longest time without a command until a velocity-controlled part must have stopped by itself [s]."""
 STRANGE_NS = NS_PER_S
-"""A stamp that is this far from the clock is of another clock [ns]."""
+"""A timestamp that is this far from the clock belongs to another clock [ns]."""
 _STOP = "makes the device safe, and may be called twice"
 _MEMBERS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "arm": {
@@ -66,13 +66,13 @@ _MEMBERS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "close": ("()", "gives the device back"),
     },
 }
-"""Part -> member -> (what it takes, what it is for); members that take nothing are values."""
+"""Part -> member -> (its parameters, its purpose); members without parameters are values."""
 
 
 def check_robot(robot: object, clock: Clock) -> RobotState:
-    """Whether its drivers are what `robot_runtime.core.robot` says; returns the first state they read.
+    """Check its drivers against the protocols of `robot_runtime.core.robot`; return the first state.
 
-    DriverError: a sentence for everything that is missing or mis-shaped.
+    DriverError: one sentence for each thing that is missing or has the wrong shape.
     """
     if not isinstance(robot, Robot):
         raise DriverError(f"expected a robot_runtime.Robot, got a {type(robot).__name__}")
@@ -90,23 +90,23 @@ def check_robot(robot: object, clock: Clock) -> RobotState:
 
 
 def outside_limits(limits: Limits | None, state: RobotState) -> dict[str, list[str]]:
-    """Part -> its joints that are measured where none may be told to go, a sentence each; parts with none are
-    left out.
+    """Part -> a sentence for each of its joints that is measured outside its limits; other parts are left
+    out.
 
-    Within `OUTSIDE` of an end is inside: a joint at its end is measured a little beyond.
+    Up to `OUTSIDE` beyond a limit still counts as inside: a joint at its limit is measured a little beyond.
     """
     declared = {} if limits is None else limits.parts
     out: dict[str, list[str]] = {}
     for name, part in state.parts.items():
         if isinstance(part, ArmState) and isinstance(allowed := declared.get(name), JointLimits):
             ranges = zip(part.q, allowed.q_min, allowed.q_max, strict=True)
-            said = [
+            sentences = [
                 f"joint {i + 1} of {name} is at {q:.3f} rad, outside its limits, {low:.3f} to {high:.3f}"
                 for i, (q, low, high) in enumerate(ranges)
                 if not low - OUTSIDE <= q <= high + OUTSIDE
             ]
-            if said:
-                out[name] = said
+            if sentences:
+                out[name] = sentences
     return out
 
 
@@ -126,7 +126,7 @@ def _wrong_parts(robot: Robot) -> Iterator[str]:
 
 
 def _wrong_nothing(name: str, part: object, kind: str) -> Iterator[str]:
-    """Of what has nothing that a part has: it may be meant for a sensor or a camera."""
+    """Report an object that has no member of a part: it may be meant as a sensor or a camera."""
     needs = ", ".join(f"{member}{takes}" for member, (takes, _) in _MEMBERS[kind].items())
     yield (
         f"{name} ({type(part).__name__}) is neither a part, which has {needs}, nor a sensor, which has "
@@ -172,9 +172,9 @@ def _wrong_limits(robot: Robot) -> Iterator[str]:
         limits = robot.limits.parts.get(name)
         if robot.kind(name) == "arm" and _is_count(n := getattr(part, "num_joints", None)):
             if limits is None:
-                told = ", ".join(robot.limits.parts) or "nothing"
+                named = ", ".join(robot.limits.parts) or "nothing"
                 yield (
-                    f"its {name} has no limits; they name {told}; in a file they are [parts.{name}.limits]"
+                    f"its {name} has no limits; they name {named}; in a file they are [parts.{name}.limits]"
                 )
             elif not isinstance(limits, JointLimits) or len(limits.q_min) != n:
                 has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
@@ -192,7 +192,7 @@ def _wrong_limits(robot: Robot) -> Iterator[str]:
 
 
 def _wrong_actions(robot: Robot) -> Iterator[str]:
-    """What `Robot(actions=...)` names and the robot has not."""
+    """Report what `Robot(actions=...)` names and the robot lacks."""
     for f in robot.actions:
         part = robot.parts.get(f.part)
         if part is None:
@@ -202,19 +202,20 @@ def _wrong_actions(robot: Robot) -> Iterator[str]:
         kind, what = robot.kind(f.part), type(f).__name__
         if isinstance(f, Numbers):
             continue  # any driver may take some
-        takes = tuple(getattr(part, "takes", _TAKES[kind]))  # a driver may say that it takes less
-        is_place = isinstance(f, JointVelocity) and f.is_integrated and JointPosition in takes
-        if not is_place and not isinstance(f, takes):
+        takes = tuple(getattr(part, "takes", _TAKES[kind]))  # a driver may declare that it takes fewer
+        is_position = isinstance(f, JointVelocity) and f.is_integrated and JointPosition in takes
+        if not is_position and not isinstance(f, takes):
             names = ", ".join(each.__name__ for each in takes)
             could = isinstance(f, JointVelocity) and JointPosition in takes
-            hint = "; JointVelocity(is_integrated=True) is told as positions" if could else ""
+            hint = "; JointVelocity(is_integrated=True) is sent as positions" if could else ""
             yield f"actions have {what} for {f.part}, which takes {names}{hint}"
         elif isinstance(f, JointPosition | JointVelocity) and f.dim != getattr(part, "num_joints", f.dim):
             yield f"actions have {f.dim} joints for {f.part}, it has {part.num_joints}"  # type: ignore[union-attr]
 
 
 def _wrong_timeouts(robot: Robot) -> Iterator[str]:
-    """Of parts driven at a speed: they would go on with it after this process has died."""
+    """Report velocity-controlled parts without a timeout: they would keep moving after this process has
+    died."""
     declared = {f.part: f for f in robot.actions}
     for name, part in robot.parts.items():
         match declared.get(name):
@@ -293,7 +294,7 @@ def _takes(method: object, takes: str) -> bool:
     try:
         signature = inspect.signature(method)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return True  # one of C: not to be looked into
+        return True  # implemented in C: it has no signature
     try:
         signature.bind(*([None] * takes.count("command")))
     except TypeError:

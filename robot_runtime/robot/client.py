@@ -1,11 +1,11 @@
-"""`PolicyClient`: the robot's network thread, and what the control thread sees of it.
+"""`PolicyClient`: the robot's network thread, and the interface that the control thread uses.
 
     control thread                     network thread (owns the socket and the ClientSession)
-    submit(request) ── Mailbox ──────► the newest and what it follows ─► session ─► encode, JPEG ─► socket
+    submit(request) ── Mailbox ──────► the newest and those it follows ─► session ─► encode, JPEG ─► socket
     cancel(...)     ── deque ────────►
     events()        ◄─ deque ───────── session ◄─ decode ◄───────────────────── socket
 
-The control thread never waits: it leaves a request and rings, and finds events when it looks.
+The control thread never waits: it leaves a request, rings the doorbell, and collects events later.
 """
 
 import logging
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 MAX_TIMEOUT_S = 1e6
 _PAUSE_S = 0.1
 _LOOK_S = 0.1
-_MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
+_MAX_ARRIVALS = 64  # handled in one turn, so that a flood cannot starve the thread's timers
 
 
 def _session_ids() -> Iterator[int]:
@@ -66,21 +66,21 @@ class PolicyClient:
         keys: RobotKeys | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Starts connecting.
+        """Start connecting.
 
         address: tcp://HOST:PORT, or tcp://HOST:PORT/NAME of one of its policies.
-        robot: what it is called there; with keys it is called as they are.
-        schema: what this robot has; the server refuses if the policy needs something else.
+        robot: its name on the server; with keys, the name of the keys is used.
+        schema: what this robot offers; the server refuses if the policy needs something else.
         jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
-        policy: which of the server's, in place of NAME; empty for the only one.
-        keys: for a server that asks for them.
+        policy: which of the server's policies, in place of NAME; empty for the only one.
+        keys: for a server that requires them.
         """
         self.welcome: Welcome | None = None
-        """What the server said of its policy; None while there is no server."""
+        """What the server declared about its policy; None while there is no server."""
         self.readiness: Readiness | None = None
-        """What is warm of its policy; None once all of it is."""
+        """Which parts of its policy are warm; None once all are."""
         self.schema = schema
-        """What this robot has."""
+        """What this robot offers."""
         address, named = server_and_name(address)
         self._address = address
         self._clock: Clock = clock or MonotonicClock()
@@ -126,9 +126,9 @@ class PolicyClient:
     def submit(self, request: ChunkRequest) -> None:
         """Ask for a chunk; never blocks.
 
-        Requests that nobody has sent yet and that this one does not follow give way to it.
+        It replaces requests that have not been sent yet, unless it follows them.
         """
-        # What is taken back here the network thread has not seen, and only this thread puts.
+        # The network thread has not seen what is taken back here, and only this thread puts requests.
         kept = []
         for unseen in self._requests.take() or ():
             if request.follows(unseen):
@@ -140,14 +140,14 @@ class PolicyClient:
         self._doorbell.ring()
 
     def cancel(self, *, request_id: int, epoch: int) -> None:
-        """Give up a request; never blocks. Ends in Dropped unless the request is over already."""
+        """Cancel a request; never blocks. It ends in Dropped unless it is over already."""
         self._cancels.append((request_id, epoch))
         self._doorbell.ring()
 
     def events(self) -> list[Event]:
-        """What happened since the last call, oldest first; never blocks, and raises nothing."""
+        """Return what happened since the last call, oldest first; never blocks, and raises nothing."""
         events, self._seen = self._seen, []
-        while not self._events.empty():  # nobody else takes any
+        while not self._events.empty():  # no other thread takes any
             events.append(self._events.get_nowait())
         return events
 
@@ -170,9 +170,9 @@ class PolicyClient:
     ) -> ActionChunk:
         """Ask for a whole chunk and wait for it; for callers that have nothing else to do.
 
-        sampler: None takes the first of the policy's that needs no previous chunk. Rows count from what was
-        observed. ServerUnavailableError: no answer in time. SchemaMismatchError: robot and policy do not fit.
-        InvalidValueError: the policy cannot answer that observation, or only with a previous chunk.
+        sampler: None takes the policy's first sampler that needs no previous chunk. Rows count from the
+        observation. ServerUnavailableError: no answer in time. SchemaMismatchError: robot and policy do not
+        fit. InvalidValueError: the policy cannot answer that observation, or only with a previous chunk.
         """
         info = self.wait_until_ready(timeout_s).info
         kinds = [kind for kind in info.capabilities.samplers if kind in PREFIXLESS]
@@ -195,9 +195,9 @@ class PolicyClient:
     def parts(
         self, request: ChunkRequest, *, should_stop: Callable[[], bool] = lambda: False
     ) -> Iterator[PartReceived]:
-        """Submit a request and yield what comes of it until the last row; other events are dropped.
+        """Submit a request and yield its parts until the last row; other events are dropped.
 
-        should_stop: looked at while nothing comes. ServerUnavailableError: the rest does not come.
+        should_stop: checked while nothing comes. ServerUnavailableError: the rest does not come.
         InvalidValueError: the server or its policy refuses the request.
         """
         self.events()
@@ -216,7 +216,7 @@ class PolicyClient:
                         if part.is_last:
                             return
                     case RequestFailed(reason=reason) if (event.request_id, event.epoch) == asked:
-                        self.wait_for_events(_LOOK_S / 2)  # a loss is told after what it ended
+                        self.wait_for_events(_LOOK_S / 2)  # a loss is reported after what it ended
                         if self.welcome is None:
                             why = _why_lost([*arrived, *self.events()]) or reason
                             raise ServerUnavailableError(f"the server was lost: {why}")
@@ -233,7 +233,7 @@ class PolicyClient:
 
         ServerUnavailableError: no server answered in time, or the server was full all the time.
         SchemaMismatchError: robot and policy do not fit.
-        InvalidValueError: that is no time.
+        InvalidValueError: the timeout is out of range.
         """
         if not 0.0 <= timeout_s <= MAX_TIMEOUT_S:
             raise InvalidValueError(
@@ -255,7 +255,7 @@ class PolicyClient:
         return self.welcome
 
     def close(self) -> None:
-        """Say goodbye and end the thread; open requests are forgotten."""
+        """Say goodbye to the server and end the thread; open requests are dropped."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -264,12 +264,12 @@ class PolicyClient:
         self._doorbell.close()
 
     def new_epochs(self) -> int:
-        """The first of 2**32 epochs that no request of this client has had: each who asks takes some."""
+        """Reserve 2**32 epochs that no request of this client has had; return the first."""
         return next(self._epochs) << 32
 
     @property
     def thread_id(self) -> int:
-        """The network thread, as the operating system knows it."""
+        """The network thread's id in the operating system."""
         assert self._thread.native_id is not None
         return self._thread.native_id
 
@@ -289,9 +289,9 @@ class PolicyClient:
             try:
                 self._turn()
             except Exception:
-                # Worse than anything we know of: it ends the connection, not this thread.
+                # An unforeseen error ends the connection, not this thread.
                 logger.exception("the policy client greets its server anew")
-                reason = "something in this client failed; its log says what"
+                reason = "something in this client failed; see its log"
                 self._session.broken(reason, self._clock.now_ns())
                 self._hand_over()
                 time.sleep(_PAUSE_S)
@@ -302,8 +302,8 @@ class PolicyClient:
             self._transport.close()
 
     def _turn(self) -> None:
-        # Only `_wait` silences the bell, so an order that comes after this look keeps it ringing.
-        self._take_orders()
+        # Only `_wait` resets the doorbell, so a request that comes after this look keeps it ringing.
+        self._take_requests()
         self._send()
         if self._transport.is_taking():
             self._session.is_heard(self._clock.now_ns())
@@ -325,7 +325,7 @@ class PolicyClient:
         timeout_ns = None if timer_ns is None else timer_ns - self._clock.now_ns()
         self._transport.wait(timeout_ns, self._doorbell, to_send=bool(self._outbox))
 
-    def _take_orders(self) -> None:
+    def _take_requests(self) -> None:
         now_ns = self._clock.now_ns()
         for request in self._requests.take() or ():
             self._session.submit(request, now_ns)
@@ -342,17 +342,17 @@ class PolicyClient:
             self._session.receive(read(frames), arrived_ns)
             self._hand_over()
         now_ns = self._clock.now_ns()
-        if self._timer_ns is not None and now_ns >= self._timer_ns:  # what came since is due later
+        if self._timer_ns is not None and now_ns >= self._timer_ns:  # timers set since then are due later
             self._session.handle_timer(now_ns)
 
     def _send(self) -> None:
         for packet in self._session.packets_to_send():
             if self._outbox and isinstance(packet.message, Hello):
-                continue  # one waits for the connection already
+                continue  # one is waiting for the connection already
             try:
                 self._outbox.append(encode(packet, encode_jpeg=self._encode_jpeg))
             except Exception as error:
-                # Whatever is wrong with the caller's arrays is wrong with one request.
+                # A fault in the caller's arrays fails only that request.
                 logger.warning("%s was not sent: %s", type(packet.message).__name__, error)
                 if isinstance(packet.message, ChunkRequest):
                     reason = f"it could not be sent: {error}"
@@ -375,5 +375,5 @@ class PolicyClient:
 
 
 def _why_lost(events: list[Event]) -> str:
-    """What ended the session, if that is among them."""
+    """Return the reason why the session ended, if one of the events has it."""
     return next((event.reason for event in events if isinstance(event, ServerLost)), "")

@@ -1,4 +1,4 @@
-"""What stays the same for a run: `RunConfig`, the one place where its options are declared."""
+"""The configuration of a run: `RunConfig`, the one place where its options are declared."""
 
 import logging
 from collections.abc import Callable
@@ -31,71 +31,71 @@ MAX_HZ = 10_000.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunConfig:
-    """The robot, who is asked, what it is asked to do, and how its plan is run."""
+    """The robot, the policy server, the task, and how plans are run."""
 
     robot: Robot = field(kw_only=False)
     policy: str | None = DEFAULT_ADDRESS
     """Address of a policy server, tcp://HOST:PORT; of one of its policies by name, tcp://HOST:PORT/NAME.
-    None: nobody is asked, a person drives with `teleop`."""
+    None: no policy, a person drives with `teleop`."""
     task: str = ""
-    """What to do, in words."""
+    """The task, in words."""
     duration_s: float | None = None
-    """How long to run [s], once it is armed; None: until it is told to stop."""
+    """How long to run [s], once it is armed; None: until it is stopped."""
     method: Method | Auto | Default | str | None = None
-    """How action chunks are run, by name or as a value. None or "default": what the policy was trained for;
+    """How action chunks are run, by name or as a value. None or "default": as the policy was trained;
     "auto": what suits the policy and the measured delay."""
     execution_horizon: int | None = None
-    """Rows of a chunk to run before the policy is asked again; as the method has it if None. Only for a
+    """Rows of a chunk to run before the policy is asked again; the method's own if None. Only for a
     method that is named."""
     control_hz: float = 500.0
     """Ticks of the control loop per second."""
     seed: int = 0
-    """Of the policy's random numbers."""
+    """Seed of the policy's random numbers."""
     observe: Callable[[RobotState], Observation] | None = None
-    """Adds scene quantities, or a task text that changes, to a state; pictures are added to what it returns.
+    """Adds scene quantities, or a task text that changes, to a state; images are added to what it returns.
     None: the state and `task`. Called in the control thread."""
     correction_head: ResidualHead | None = None
-    """For methods that correct rows on the robot; it sees what `observe` makes of a state, no images."""
+    """For methods that correct rows on the robot; it gets what `observe` makes of a state, without images."""
     name: str = "robot"
-    """What the robot is called in the server's log."""
+    """The robot's name in the server's log."""
     model: str = ""
-    """What the robot looks like, for pages and logs: a .urdf file or a .xml file of MuJoCo's."""
+    """The robot's geometry, for pages and logs: a .urdf file, or an .xml file of MuJoCo."""
     keys: RobotKeys | None = None
-    """For a server that asks for them."""
+    """Keys for a server that requires them."""
     jpeg_quality: int | None = None
-    """Send pictures as JPEG of that quality, 1 to 100; None sends them raw."""
+    """Send images as JPEG of that quality, 1 to 100; None sends them raw."""
     connect_timeout_s: float = 10.0
     """How long to wait for the server to be ready [s]."""
     state_limits: StateLimits = field(default_factory=StateLimits)
-    """What of the measured state is taken for a fault."""
+    """What in the measured state counts as a fault."""
     all_cameras: bool = False
-    """Read every camera of the robot, for the log, whether or not the policy looks at it."""
+    """Read every camera of the robot, for the log, whether or not the policy uses it."""
     camera_limits: CameraLimits = field(default_factory=CameraLimits)
-    """What of the pictures is."""
+    """What in the images counts as a fault."""
     arm: Switch | None = None
-    """Nothing moves until this is pressed, once chunks come in time. None: the robot is armed from the start,
-    unless `hold_to_run` or `arming` are given."""
+    """Nothing moves until this is pressed, after chunks arrive in time. None: the robot is armed from the
+    start, unless `hold_to_run` or `arming` are given."""
     hold_to_run: Switch | None = None
-    """Letting it go, or losing it, is STOP at the next tick. Without `arm`, pressing it arms."""
+    """Releasing it, or losing it, causes STOP at the next tick. Without `arm`, pressing it arms."""
     arming: ArmingRules | None = None
-    """What has to be there before the robot is armed; with neither switch, `Session.arm_now` arms it. None:
+    """What is required before the robot can be armed; with neither switch, `Session.arm_now` arms it. None:
     the usual rules if there is a switch. The session closes the switches."""
     log: LogConfig | None = None
-    """Where the run is logged, whole, by a thread of its own: see `log.config`. None: nowhere."""
+    """Where the whole run is logged, by a separate thread: see `log.config`. None: no log."""
     teleop: Teleoperator | None = None
-    """What a person leads the robot with: what she engages follows her and not the policy. The session closes
-    it."""
+    """The device that a person drives the robot with: parts that it engages follow it and not the policy. The
+    session closes it."""
     teleop_config: TeleopConfig = field(default_factory=TeleopConfig)
-    """Scales, speeds and frames of that, and what becomes of a part that she lets go."""
+    """Scales, speeds and frames of teleoperation, and what happens to a part that is released."""
     after_release: AfterRelease = AfterRelease.CONTINUE
-    """What becomes of an episode once a person has handed everything back that she had taken over."""
+    """What happens to an episode once a person has handed back all the parts taken over."""
     keep_ticks: int | None = KEPT_TICKS
     """How many of the newest ticks the record keeps; None keeps all of a short run."""
     use_fifo: bool = True
-    """Ask for SCHED_FIFO; where that is not allowed, the ordinary scheduler has to do and the log says so."""
+    """Request SCHED_FIFO; where that is not allowed, the ordinary scheduler is used, which is logged."""
     clock: Clock = field(default_factory=MonotonicClock)
     say: Callable[[str], None] = _logger.info
-    """Gets a line when the server is there, before the latency is measured, and on the method."""
+    """Receives a line when the server is connected, before the latency is measured, and on the method."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.control_hz <= MAX_HZ:
@@ -117,7 +117,7 @@ class RunConfig:
 
     @property
     def arming_rules(self) -> ArmingRules | None:
-        """None: the robot needs no arming."""
+        """The rules for arming; None: the robot needs no arming."""
         rules = self.arming
         if rules is None and (self.arm is not None or self.hold_to_run is not None):
             rules = ArmingRules()
@@ -127,7 +127,7 @@ class RunConfig:
 
     @property
     def method_or_choice(self) -> Method | Auto | Default:
-        """The method, or how it is chosen once the policy is known; UnknownNameError: there is no such."""
+        """The method, or how it is chosen once the policy is known; UnknownNameError: unknown method name."""
         match self.method:
             case None:
                 return Default(execution_horizon=self.execution_horizon)
@@ -137,5 +137,5 @@ class RunConfig:
                 return method
 
     def observation(self, state: RobotState) -> Observation:
-        """What a state shows, without pictures."""
+        """Make the observation of a state, without images."""
         return Observation(state=state, task=self.task) if self.observe is None else self.observe(state)

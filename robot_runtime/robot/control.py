@@ -3,8 +3,9 @@
     look   read ─► take answers ─► ask                         the link: a server over a network,
     act    take answers ─► correct ─► tick ─► write ─► record            or a virtual one
 
-A request is made before the tick, so an answer that takes no time runs at the tick that asked for it. What
-was asked leaves the control thread after the command (`Link.flush`): who sends it would be in its way.
+A request is made before the tick, so an answer that takes no time runs at the tick that asked for it.
+Requests leave the control thread after the command (`Link.flush`), because sending one would delay the
+command.
 """
 
 import time
@@ -25,45 +26,45 @@ from robot_runtime.signals import Ended
 
 
 class Body(Protocol):
-    """What is measured and moved: a `Robot`, or a simulator's."""
+    """What is measured and moved: a `Robot`, or a simulated one."""
 
     def read(self) -> RobotState: ...
 
     def write(self, command: Command) -> Command:
-        """Returns what was really sent."""
+        """Send a command; return what was actually sent."""
         ...
 
 
 class Link(Protocol):
-    """Whoever is asked, and what is shown to it."""
+    """The policy that is asked, and the observations that it gets."""
 
     def take(self, now_ns: int) -> None:
-        """Hand the executor what has come."""
+        """Pass what has arrived to the executor."""
         ...
 
     def can_ask(self, now_ns: int) -> bool:
-        """Whether somebody is there to be asked, and all that is to be shown."""
+        """Whether a policy is available, and every image that it needs."""
         ...
 
     def observe(self, state: RobotState) -> Observation:
-        """What a policy is asked with, pictures included."""
+        """Make the observation of a request, images included."""
         ...
 
     def observe_scene(self, state: RobotState) -> Observation:
-        """The same without pictures, for a correction on the robot."""
+        """Make the same without images, for a correction on the robot."""
         ...
 
     def send(self, request: ChunkRequest, now_ns: int) -> None:
-        """Take a request made now."""
+        """Accept a request that was made now."""
         ...
 
     def flush(self) -> None:
-        """Let it go: the command of this step is on its way."""
+        """Send the request: the command of this step is on its way."""
         ...
 
 
 class ControlStep:
-    """Executor, robot and link, stepped; one thread owns it."""
+    """Steps executor, robot and link; one thread owns it."""
 
     def __init__(
         self,
@@ -77,10 +78,10 @@ class ControlStep:
         log: RunLogWriter | None = None,
     ) -> None:
         """
-        history: keeps what a policy of several observations is to be shown; None for a policy of one.
-        keeps_errors: one of the link stays in `error`, and nothing is asked any more: the robot comes to
-            rest first. Otherwise it goes out at once, as those of the robot do.
-        log: is told what was sent, beside what the executor tells it.
+        history: keeps past observations for a policy that needs several; None for a policy of one.
+        keeps_errors: an error of the link is kept in `error`, and no more requests are made: the robot comes
+            to rest first. Otherwise it is raised at once, as errors of the robot are.
+        log: receives the sent commands, in addition to what the executor notes.
         """
         self.executor, self.record = executor, record
         self.error: BaseException | None = None
@@ -92,22 +93,22 @@ class ControlStep:
 
     @property
     def state(self) -> RobotState | None:
-        """As it was measured at the last look."""
+        """The state measured at the last look."""
         return self._state
 
     def begin(self, now_ns: int) -> None:
-        """Stand where the robot is."""
+        """Start from the measured state."""
         self.executor.reset(self._robot.read(), now_ns)
 
     def look(self, now_ns: int) -> None:
-        """Measure, take what has come, and ask if it is time to."""
+        """Measure, take what has arrived, and make a request if it is time."""
         begun_s = time.perf_counter()
         self._state = self._robot.read()
         self.read_s.add(time.perf_counter() - begun_s)
         self._guarded(self._ask, self._state, now_ns)
 
     def act(self, now_ns: int) -> Tick:
-        """Command the robot: the tick, with what the drivers really sent."""
+        """Command the robot: return the tick, with what the drivers actually sent."""
         assert self._state is not None
         self._guarded(self._correct, self._state, now_ns)
         tick = self.executor.tick(self._state, now_ns)
@@ -144,9 +145,9 @@ class ControlStep:
             return
         try:
             part(state, now_ns)
-        except Ended:  # a second signal, which does not wait
+        except Ended:  # a second signal does not wait for rest
             raise
-        except BaseException as error:  # Ctrl-C and exit() too: the robot moves
+        except BaseException as error:  # Ctrl-C and exit() too, because the robot is moving
             if not self._keeps_errors:
                 raise
             self.error = error

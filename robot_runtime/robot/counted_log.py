@@ -1,4 +1,5 @@
-"""What is worth a line in a run's log but happens again and again: `CountedLog`, one line for each kind."""
+"""Rate-limited log of events that recur: `CountedLog` writes the first of a kind and then every tenfold
+count."""
 
 import logging
 from collections.abc import Callable
@@ -7,17 +8,17 @@ from robot_runtime.clock import Clock
 from robot_runtime.robot.telemetry import RunRecord
 
 MAX_KINDS = 100
-"""Texts of a server are kinds, too: one that never says the same twice is kept to so many."""
-OTHER = "something of a kind that was not said yet"
+"""A server's texts are kinds, too; this bounds them for a server that never repeats itself."""
+OTHER = "something of another kind"
 Say = Callable[[str, bool], None]
 """Writes a line: its text, and whether it is routine."""
 
 
 class CountedLog:
-    """Says the first of a kind at once, and every tenfold of it with its number; keeps count of all.
+    """Logs the first event of a kind at once, then each tenfold count with its number; counts all of them.
 
-    What somebody else counts may have happened several times when it is first heard of: it is said as the
-    first is, and the number with the next tenfold and at the end.
+    An event that is counted elsewhere may have happened several times when it is first reported: it is logged
+    as a first event, and its count with the next tenfold and at the end.
     """
 
     def __init__(self, say: Say) -> None:
@@ -28,15 +29,15 @@ class CountedLog:
 
     @classmethod
     def into(cls, logger: logging.Logger) -> "CountedLog":
-        """Those that go into Python's log alone."""
+        """Make one that writes to Python's log only."""
         return cls(lambda text, is_routine: logger.log(_level(is_routine=is_routine), "%s", text))
 
     def note(self, kind: str, text: str, *, is_routine: bool = False) -> None:
-        """It has happened once more. kind: what all of them have in common, one of few; text: this one's."""
+        """Count one more event. kind: what these events have in common, one of few; text: of this event."""
         self.counted(kind, self.counts.get(kind, 0) + 1, text, is_routine=is_routine)
 
     def counted(self, kind: str, count: int, text: str, *, is_routine: bool = False) -> None:
-        """As `note`, of what somebody else counts and has come to `count`."""
+        """As `note`, for an event that is counted elsewhere and has reached `count`."""
         if kind not in self.counts and len(self.counts) >= MAX_KINDS:
             kind, count = OTHER, self.counts.get(OTHER, 0) + 1
         is_first = kind not in self.counts
@@ -47,7 +48,7 @@ class CountedLog:
             self._say(text if is_first else f"{text} ({count} times so far)", is_routine)
 
     def sum_up(self) -> None:
-        """Say how often each kind has happened that happened more than once."""
+        """Log the count of each kind that happened more than once."""
         for kind, count in self.counts.items():
             if count > 1:
                 self._say(f"{count} times: {kind}", self._routine[kind])
@@ -61,7 +62,7 @@ class Logbook:
         self.notices = CountedLog(lambda text, is_routine: self.say(text, is_routine=is_routine))
 
     def say(self, text: str, *, is_routine: bool = True) -> None:
-        """One line, with its time; a warning unless it is routine."""
+        """Write one line with its time; it is a warning unless it is routine."""
         self._record.line(self._clock.now_ns(), text, is_routine=is_routine)
         self._logger.log(_level(is_routine=is_routine), "%s", text)
 

@@ -1,10 +1,9 @@
-"""Whether a driver keeps what the seam promises: `broken_promises`, for tests of your own driver.
+"""Whether a driver keeps the driver contract: `broken_promises`, for tests of your own driver.
 
-    made ─► stop, stop ─► write ─► read ─► NaN ─► two threads ─► cut off ─► close, close ─► used all the same
+    made ─► stop, stop ─► write ─► read ─► NaN ─► two threads ─► cut off ─► close, close ─► used after close
 
-Everything it writes is where the part is measured, or stands: an arm is told its own joints, a gripper its
-own width, a base to stand. With `refuses_nan` or `told` it writes NaN, too: try that where nobody stands
-beside the robot.
+It commands a part only to hold: an arm its measured joints, a gripper its measured width, a base zero
+velocity. With `refuses_nan` or `told` it writes NaN, too: run that only with no one beside the robot.
 """
 
 import time
@@ -29,53 +28,53 @@ from robot_runtime.robot.robot import part_fault
 
 _REFUSED = (DriverError, ValueError)
 _TOGETHER_S = 0.3
-"""How long two threads use it, and how long it has to stay where it is [s]."""
+"""How long two threads use the driver, and how long the part has to hold its position [s]."""
 _QUICK_S = 0.005
-"""A read that always takes longer waits for its device [s]."""
+"""A read that always takes longer than this waits for its device [s]."""
 _STAYS: dict[type, float] = {JointCommand: 0.1, GripperCommand: 0.02}
-"""How far a part may go that is commanded to stay [rad], [m]."""
+"""How far a part may move that is commanded to hold [rad], [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tried:
-    """A driver, and what is around it; all but the driver may be left away."""
+    """A driver and what its tests need; everything but the driver is optional."""
 
     driver: Any
-    """An `Arm`, a `Gripper`, a `MobileBase`, a `Camera` or a `Switch`, just made."""
+    """An `Arm`, a `Gripper`, a `MobileBase`, a `Camera` or a `Switch`, newly made."""
     first: PartCommand | None = None
-    """What it is told before anybody has read it, a place near where it is; None: that is not tried."""
+    """The command sent before the first read, close to where the part is; None: not tried."""
     told: Callable[[], Sequence[float]] | None = None
-    """The numbers that have come to the device so far."""
+    """The numbers that have reached the device so far."""
     refuses_nan: bool = False
-    """Whether it has to refuse NaN: it should, and every shipped driver does. The runtime itself sends none.
-    It is tried with `told`, too."""
+    """Whether the driver has to refuse NaN: it should, and every shipped driver does. The runtime itself
+    sends none. NaN is tried with `told`, too."""
     cut_off: Callable[[], None] | None = None
-    """Take the device away: its process, its cable."""
+    """Cuts the device off: its process, its cable."""
     notices_s: float = 0.5
-    """How soon after that `read` has to raise, or give a state whose stamp stays behind [s]."""
+    """How soon after that `read` has to raise, or return a state whose timestamp falls behind [s]."""
     close: Callable[[], None] | None = None
     """Closes it; None: its own `close`, if it has one."""
     patience_s: float = 5.0
-    """After so long a call hangs [s]."""
+    """After this long a call counts as hanging [s]."""
 
     @property
     def kind(self) -> str:
-        """Arm, gripper or base, by its members and what it reads."""
+        """Arm, gripper or base, by its members and the state it returns."""
         if hasattr(self.driver, "num_joints"):
             return "arm"
         return "base" if isinstance(self.driver.read(), BaseState) else "gripper"
 
 
 def broken_promises(tried: Any) -> list[str]:
-    """A sentence for each; empty: it keeps them all. The driver is of no use afterwards.
+    """Return a sentence for each broken promise; empty: none. The driver cannot be used afterwards.
 
-    tried: a `Tried`, or a driver with nothing around it.
+    tried: a `Tried`, or a driver alone.
 
-    `stop` may be called at any time, twice; `write` takes what it is told before anybody has read; `read`
-    gives states of the right shape, stamped now; no NaN comes to the device (`refuses_nan`); one thread reads
-    while another writes; a device that is gone is noticed in time, and no call hangs; after `close`, which
-    may be called twice, `read` and `write` raise DriverError and `stop` does nothing. Of cameras and
-    switches, what of it concerns them.
+    `stop` may be called at any time, twice; `write` accepts a command before the first read; `read` returns
+    states of the right shape, stamped now; no NaN reaches the device (`refuses_nan`); one thread reads while
+    another writes; a lost device is noticed in time, and no call hangs; after `close`, which may be called
+    twice, `read` and `write` raise DriverError and `stop` does nothing. Cameras and switches are checked for
+    the promises that apply to them.
     """
     if not isinstance(tried, Tried):
         tried = Tried(driver=tried)
@@ -87,7 +86,7 @@ def broken_promises(tried: Any) -> list[str]:
         ]
     return [
         *_of("stop before anything, twice", lambda: _stopped_twice(tried.driver)),
-        *_of("write before read", lambda: _told_first(tried)),
+        *_of("write before read", lambda: _written_first(tried)),
         *_of("read and write", lambda: _reads_and_writes(tried)),
         *_of("NaN", lambda: _no_nan(tried)),
         *_of("two threads", lambda: _two_threads(tried.driver, tried.patience_s)),
@@ -98,7 +97,7 @@ def broken_promises(tried: Any) -> list[str]:
 
 
 def command_at(state: object) -> PartCommand:
-    """What keeps a part where it is measured; a base stands."""
+    """Return the command that holds a part where it is measured; zero velocity for a base."""
     match state:
         case ArmState(q=q):
             return JointCommand(q=np.array(q))
@@ -110,7 +109,7 @@ def command_at(state: object) -> PartCommand:
 
 
 def _of(what: str, check: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """Its sentences, and what it raised that it should not have."""
+    """Prefix the sentences of a check, and add the error that it raised unexpectedly."""
     try:
         yield from (f"{what}: {sentence}" for sentence in check())
     except Exception as error:
@@ -123,14 +122,14 @@ def _stopped_twice(driver: Any) -> Iterator[str]:
     yield from ()
 
 
-def _told_first(tried: Tried) -> Iterator[str]:
+def _written_first(tried: Tried) -> Iterator[str]:
     if tried.first is not None:
         yield from _sent_well(tried.first, tried.driver.write(tried.first))
 
 
-def _sent_well(told: PartCommand, sent: object) -> Iterator[str]:
-    if sent is not None and type(sent) is not type(told):
-        kinds = type(sent).__name__, type(told).__name__
+def _sent_well(commanded: PartCommand, sent: object) -> Iterator[str]:
+    if sent is not None and type(sent) is not type(commanded):
+        kinds = type(sent).__name__, type(commanded).__name__
         yield "write() returned {}, expected what was sent, {}, or None".format(*kinds)
 
 
@@ -158,7 +157,7 @@ def _reads_and_writes(tried: Tried) -> Iterator[str]:
 
 
 def _quickest(read: Callable[[], Any], times: int = 5) -> tuple[float, Any]:
-    """The shortest that a call took [s], and what it gave last: a busy machine holds single ones up."""
+    """Return the shortest time of a call [s] and its last value: a busy machine delays single calls."""
     took_s, value = np.inf, None
     for _ in range(times):
         start_s, value = time.monotonic(), read()
@@ -167,7 +166,7 @@ def _quickest(read: Callable[[], Any], times: int = 5) -> tuple[float, Any]:
 
 
 def _stays(driver: Any, here: PartCommand) -> Iterator[str]:
-    """A part that is commanded to its measured place stays there: read() and write() mean the same."""
+    """Check that a part commanded to its measured position holds it: read() and write() agree."""
     if isinstance(here, BaseTwistCommand):
         return
     deadline_s = time.monotonic() + _TOGETHER_S
@@ -186,7 +185,7 @@ def _stays(driver: Any, here: PartCommand) -> Iterator[str]:
 
 
 def _sees(driver: Any) -> Iterator[str]:
-    """A camera or a switch."""
+    """Check the reads of a camera or a switch."""
     is_camera, last_ns = hasattr(driver, "size"), 0
     if not is_camera and hasattr(driver, "open"):
         driver.open()
@@ -217,11 +216,11 @@ def _no_nan(tried: Tried) -> Iterator[str]:
             yield f"write() took {number}: it raises DriverError, or returns what is sent instead"
     driver.write(here)
     if tried.told is not None and not np.isfinite(list(tried.told())).all():
-        yield "a number that is not finite came to the device"
+        yield "a number that is not finite reached the device"
 
 
 def _two_threads(driver: Any, patience_s: float) -> Iterator[str]:
-    """One reads, one writes; a state belongs to one time."""
+    """Read in one thread and write in another; a state must belong to one time."""
     here, over, wrong = command_at(driver.read()), Event(), list[str]()
 
     def read() -> None:
@@ -278,7 +277,7 @@ def _gone(tried: Tried) -> Iterator[str]:
         time.sleep(0.002)
     took_s = (time.monotonic_ns() - cut_ns) / NS_PER_S
     if not is_noticed or took_s > tried.notices_s + 0.1:
-        yield f"read() told of it after {took_s:.2f} s, if at all; expected {tried.notices_s:g} s"
+        yield f"read() noticed it after {took_s:.2f} s, if at all; expected {tried.notices_s:g} s"
     if is_part and _within(tried, lambda: driver.write(here)).hangs:
         yield "write() hangs"
     if is_part and _within(tried, driver.stop).hangs:
@@ -298,14 +297,14 @@ def _closed(tried: Tried) -> Iterator[str]:
     for name, call in [*twice, *([("stop()", driver.stop)] if is_part else [])]:
         outcome = _within(tried, call)
         if outcome.hangs or outcome.error is not None:
-            yield f"{name} {_said(outcome)}"
+            yield f"{name} {_in_words(outcome)}"
     calls: list[tuple[str, Callable[[], Any]]] = [("read()", driver.read)]
     if here is not None:
         calls.append(("write()", lambda: driver.write(here)))
     for name, call in calls:
         outcome = _within(tried, call)
         if outcome.hangs or not isinstance(outcome.error, DriverError):
-            yield f"{name} after it {_said(outcome)}, expected DriverError"
+            yield f"{name} after it {_in_words(outcome)}, expected DriverError"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -316,7 +315,7 @@ class _Outcome:
 
 
 def _within(tried: Tried, call: Callable[[], Any]) -> _Outcome:
-    """What became of a call that may hang."""
+    """Run a call that may hang; return its outcome."""
     out = _Outcome(hangs=True)
 
     def run() -> None:
@@ -332,7 +331,7 @@ def _within(tried: Tried, call: Callable[[], Any]) -> _Outcome:
     return replace(out)
 
 
-def _said(outcome: _Outcome) -> str:
+def _in_words(outcome: _Outcome) -> str:
     if outcome.hangs:
         return "hangs"
     error = outcome.error
@@ -340,7 +339,7 @@ def _said(outcome: _Outcome) -> str:
 
 
 def _arrays(value: object) -> list[tuple[str, np.ndarray]]:
-    """The numbers of a state or a command, by name."""
+    """Return the numbers of a state or a command, by name."""
     names = ("q", "dq", "x_WB", "V_WB_B", "width", "p_BE", "quat_BE", "values")
     found = [(name, getattr(value, name)) for name in names if getattr(value, name, None) is not None]
     return [(name, np.asarray(each, dtype=float)) for name, each in found or [("width", value)]]
@@ -359,7 +358,7 @@ def _is_finite(command: object) -> bool:
 
 
 def _all(command: PartCommand, number: float) -> PartCommand:
-    """The command with all its numbers replaced."""
+    """Return the command with all its numbers replaced."""
     match command:
         case JointCommand(q=q):
             return JointCommand(q=np.full(len(q), number))

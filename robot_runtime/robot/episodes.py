@@ -4,7 +4,7 @@
     marks         begin      success            begin         failure
     trials          |-----------|                 |--------------|
 
-A run in which nobody marks anything is one trial; an end without a begin closes what has run since the last.
+A run without marks is one trial; an end without a begin closes the trial that began at the last end.
 """
 
 from robot_runtime.core.orders import EndEpisode, EpisodeMark, Outcome
@@ -17,17 +17,17 @@ class Episodes:
     def __init__(self, record: RunRecord) -> None:
         self._record = record
         self.begun_ns: int | None = None
-        """Of the trial that is open [ns]; None: none is."""
+        """When the open trial began [ns]; None: no trial is open."""
         self._ended_ns: int | None = None
 
     def begin(self, now_ns: int) -> None:
-        """A trial begins; one that somebody had begun ends, and nobody knows how it went."""
+        """Begin a trial; one that is still open ends with an unknown outcome."""
         if self.begun_ns is not None:
             self.end(EndEpisode(Outcome.UNKNOWN), now_ns)
         self.begun_ns = now_ns
 
     def end(self, order: EndEpisode, now_ns: int) -> None:
-        """The trial is over."""
+        """End the trial."""
         start_ns = self.begun_ns
         if start_ns is None:
             start_ns = self._record.start_ns if self._ended_ns is None else self._ended_ns

@@ -1,4 +1,4 @@
-"""Joints moved without a policy, inside their limits: `move_joints`, for going home and measuring a delay."""
+"""Moves joints without a policy, inside their limits: `move_joints`, for going home and measuring a delay."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.scheduling import Pacer
 
 Way = Callable[[float], Mapping[str, Float[np.ndarray, " N"]] | None]
-"""Time [s] -> part -> joint positions [rad]; None: the way is over."""
+"""Time [s] -> part -> joint positions [rad]; None: the trajectory is over."""
 REACHED = 0.02
-"""A joint is where it should be if it is this near [rad]."""
+"""A joint has reached its target within this distance [rad]."""
 SHARE = 0.2
-"""Of the robot's speeds and accelerations that a move uses."""
+"""Share of the robot's speeds and accelerations that a move uses."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,15 +43,15 @@ def move_joints(
     control_hz: float,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[Moved]:
-    """Lead joints along a way from where they are; parts that it does not name are told nothing.
+    """Move joints along a trajectory from where they are; parts that it does not name get no command.
 
-    Afterwards, and whatever happens, all drivers are stopped. should_stop: brake within the limits.
-    InvalidValueError: the robot has no limits for a part of the way. DriverError: as the drivers say.
-    RobotBusyError: something else on this machine drives the robot.
+    All drivers are stopped afterwards, also after an error. should_stop: brake within the limits.
+    InvalidValueError: the robot has no limits for a part of the trajectory. DriverError: as the drivers raise
+    it. RobotBusyError: something else on this machine drives the robot.
     """
     start = way(0.0)
     if robot.limits is None or start is None:
-        raise InvalidValueError("a move needs limits, and somewhere to go")
+        raise InvalidValueError("a move needs limits, and a trajectory")
     limiter = Limiter(robot.limits, period_ns=round(NS_PER_S / control_hz))
     moved: list[Moved] = []
     with Lease(robot), contextlib.ExitStack() as opened:
@@ -73,7 +73,7 @@ def move_joints(
             else:
                 command, _ = limiter.limit(Command({k: JointCommand(q=q) for k, q in wanted.items()}), now_ns)
             robot.write(command)
-            sent = {part: told.q for part, told in command.parts.items() if isinstance(told, JointCommand)}
+            sent = {part: each.q for part, each in command.parts.items() if isinstance(each, JointCommand)}
             moved.append(Moved(now_ns, sent, state))
     return moved
 
@@ -87,13 +87,13 @@ def go_home(
     share: float = SHARE,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Go straight in joint space to where the parts wait, with a share of their speeds.
+    """Move straight in joint space to the home positions, with a share of the speeds.
 
-    DriverError: they are not, though nobody stopped them.
+    DriverError: a part is not there, although the move was not stopped.
     """
     state = robot.read()
     if robot.limits is None:
-        raise InvalidValueError("the way home needs limits: Robot(limits=...)")
+        raise InvalidValueError("the move home needs limits: Robot(limits=...)")
     starts = {part: state.arm(part).q for part in home}
     ends = {part: np.array(q) for part, q in home.items()}
     seconds = max(duration_s(ends[part] - starts[part], robot.limits.arm(part), share=share) for part in home)
@@ -111,7 +111,7 @@ def go_home(
         off = float(np.abs(moved[-1].state.arm(part).q - q).max())
         if off > REACHED:
             raise DriverError(
-                f"{part} is {off:.3f} rad from where it was to go after {seconds + _SETTLE_S:.1f} s"
+                f"{part} is {off:.3f} rad from its home position after {seconds + _SETTLE_S:.1f} s"
             )
 
 
@@ -119,7 +119,7 @@ _SETTLE_S = 0.5
 
 
 def min_jerk[S: (float, np.ndarray)](share: S) -> S:
-    """How far one is at a share of the time, 0 to 1, on the way that has the least jerk.
+    """Return the share of the minimum-jerk path that is done at a share of the time, 0 to 1.
 
     s(x) = 10 x³ - 15 x⁴ + 6 x⁵ (Flash and Hogan 1985)
     """
@@ -128,9 +128,9 @@ def min_jerk[S: (float, np.ndarray)](share: S) -> S:
 
 
 def duration_s(way: Float[np.ndarray, " N"], limits: JointLimits, *, share: float = SHARE) -> float:
-    """The time that such a way takes within a share of the speeds and accelerations [s].
+    """Return the duration of such a path within a share of the speeds and accelerations [s].
 
-    The greatest speed is 15/8 of the mean, the greatest acceleration 10/√3 way / time².
+    The greatest speed is 15/8 of the mean, the greatest acceleration 10/√3 distance / time².
     """
     far = np.abs(way)
     by_speed = 1.875 * far / (share * limits.dq_max)

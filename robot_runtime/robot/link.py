@@ -1,6 +1,6 @@
-"""The real link of a control step: the server behind a `PolicyClient`, and the cameras that it is shown.
+"""The real link of a control step: the server behind a `PolicyClient`, and the cameras whose images it gets.
 
-It says in the run's log what is wrong with either, and whether the run cannot go on.
+It logs the faults of both, and whether the run cannot continue.
 """
 
 from collections.abc import Callable
@@ -26,12 +26,12 @@ from robot_runtime.wire.events import Event, PartReceived, RequestFailed, Server
 from robot_runtime.wire.messages import Dropped, DropReason, Readiness, RefusalCode, Refused, Welcome
 
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
-"""How the entries of the run's log begin."""
+"""The start of these entries in the run's log."""
 NOISE_HINT = " (if it is a video or a simulated camera, without noise: has_noise=False)"
 
 
 class ServerLink:
-    """Asks one server for one run; the control thread owns it."""
+    """Asks one server for chunks during one run; the control thread owns it."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class ServerLink:
         why_late: Callable[[], str] = lambda: "",
     ) -> None:
         """
-        observe: adds task text and scene quantities to a state; pictures are added here.
-        run_log: is told when rows arrived.
+        observe: adds task text and scene quantities to a state; images are added here.
+        run_log: notes when rows arrived.
         why_late: why ticks come late, in words; empty: not known.
         """
         self.executor, self.record = executor, record
         self.fault = ""
-        """Why the run cannot go on; empty while it can."""
+        """Why the run cannot continue; empty while it can."""
         self.arrival_to_executor_ns = Distribution()
         self._client, self._welcome, self._cameras = client, welcome, cameras
         self._observe, self._log, self._run_log = observe, log, run_log
@@ -65,17 +65,17 @@ class ServerLink:
         self._is_connected = not isinstance(client, NoPolicy)
 
     def take(self, now_ns: int) -> None:
-        """Hand what the network thread has received to the executor."""
+        """Pass what the network thread has received to the executor."""
         for event in self._client.events():
             self._take(event, now_ns)
 
     def can_ask(self, now_ns: int) -> bool:
-        """Whether the server is there, and all cameras have a picture for it."""
+        """Whether the server is connected, and all cameras have an image for it."""
         self._images = self._newest_images(now_ns)
         return self._images is not None and self._is_connected
 
     def observe(self, state: RobotState) -> Observation:
-        """What the newest pictures and the state show."""
+        """Make the observation of the state and the newest images."""
         wanted, images = self._welcome.info.schema.cameras, self._images or {}
         return structs.replace(
             self._observe(state), images={name: image for name, image in images.items() if name in wanted}
@@ -85,7 +85,7 @@ class ServerLink:
         return self._observe(state)
 
     def send(self, request: ChunkRequest, now_ns: int) -> None:
-        """Keep it until the command is out: the thread that encodes it needs the interpreter too."""
+        """Keep it until the command is sent: the thread that encodes it needs the interpreter too."""
         self._request = request
         for name in self._cameras.show(request.observation.images):
             self.record.reused_pictures += 1
@@ -94,19 +94,19 @@ class ServerLink:
         self.say_what_was_otherwise()
 
     def flush(self) -> None:
-        """Leave it to the network thread."""
+        """Pass the request to the network thread."""
         if self._request is not None:
             request, self._request = self._request, None
             self._client.submit(request)
 
     def say_what_was_otherwise(self) -> None:
-        """What did not go as the method says, the first time and every tenfold of it."""
+        """Log deviations from the method, the first time and at every tenfold count."""
         for sentence, count in self.executor.counts.fallbacks().items():
             why = self._why_late() if sentence == STALLED else ""
             self._log.notices.counted(sentence, count, f"{sentence}: {why}" if why else sentence)
 
     def _newest_images(self, now_ns: int) -> dict[str, Image] | None:
-        """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
+        """Return the newest image of every camera; None, and a line in the log, while one gives none."""
         images, blind = self._cameras.newest(now_ns)
         for name, fault, count in self._cameras.newly_refused():
             kind, text = f"camera {name} {fault.value}", self._cameras.said(name, fault)
@@ -146,13 +146,13 @@ class ServerLink:
             case Readiness():
                 self._on_readiness(event)
             case Refused(code=RefusalCode.FULL):
-                self._log.say(f"{event.reason}; the robot waits for a place", is_routine=False)
+                self._log.say(f"{event.reason}; the robot waits for a free slot", is_routine=False)
             case Refused():
                 self._cannot_go_on(f"the server refuses this robot: {event.reason}")
 
     def _say_if_unused(self, request_id: int, outcome: PartOutcome) -> None:
-        """One line for an answer of which nothing runs. One that is late while the robot follows another is
-        only counted: the robot lacks nothing."""
+        """Log an answer of which nothing runs. A late answer while the robot follows another is only counted:
+        the robot lacks nothing."""
         match outcome:
             case PartOutcome.RUNS | PartOutcome.WAITS | PartOutcome.NOT_ARMED:
                 return
@@ -166,7 +166,7 @@ class ServerLink:
         )
 
     def _on_readiness(self, readiness: Readiness) -> None:
-        """A line when the server has something left to warm up, and one when it has not any more."""
+        """Log when the server has something left to warm up, and when it is done."""
         if self._is_warming_up != bool(readiness.pieces_left):
             self._is_warming_up = bool(readiness.pieces_left)
             warm = ", ".join(readiness.samplers)
@@ -174,7 +174,7 @@ class ServerLink:
             self._log.say(left if self._is_warming_up else "the server has warmed up all of its policy")
 
     def _on_ready(self, came: Welcome) -> None:
-        """A server is there, at the start or again: the same policy goes on, another one cannot."""
+        """Take a server's welcome, at the start or again: the run resumes with the same policy only."""
         began = self._welcome
         if changed := came.info.differences(began.info):
             self._cannot_go_on(
@@ -187,19 +187,19 @@ class ServerLink:
         self._is_connected, self.fault = True, ""
 
     def _cannot_go_on(self, why: str) -> None:
-        """Nothing is asked any more: the plan runs to its end, the robot holds, and the run ends."""
+        """Make no more requests: the plan runs to its end, the robot holds, and the run ends."""
         self._is_connected, self.fault = False, why
         self.executor.on_server_lost()
         self._log.say(f"{why}; the plan runs to its end, then the run ends", is_routine=False)
 
 
 def _reason(event: Dropped | RequestFailed) -> str:
-    """What requests that end so have in common."""
+    """Return the reason that requests which end alike have in common."""
     match event:
         case Dropped(reason=dropped):
             return f"dropped, {dropped.value}"
         case RequestFailed(reason=reason):
-            return reason.partition(":")[0]  # what follows is this one's own
+            return reason.partition(":")[0]  # what follows is specific to this request
     return "none within its deadline"
 
 

@@ -1,4 +1,4 @@
-"""What a run tells its log beside what its executor notes: `LoggedRun`."""
+"""What a run writes to its log, in addition to the executor's notes: `LoggedRun`."""
 
 from collections.abc import Callable
 
@@ -29,9 +29,9 @@ class LoggedRun:
         record: RunRecord,
         say: Callable[[str], None],
     ) -> None:
-        """From here on the log hears every line of the record.
+        """Start the log; from here on it gets every line of the record.
 
-        schema: of the robot. say: is told, once, if the log cannot be written any more.
+        schema: of the robot. say: gets one line if the log can no longer be written.
         InvalidValueError: its folder cannot be written to.
         """
         self._record, self._clock = record, run.clock
@@ -59,7 +59,7 @@ class LoggedRun:
         record.listeners.append(lambda t_ns, text, is_routine: writer.note(Line(t_ns, text, is_routine)))
 
     def on_order(self, taken: TakenOrder) -> None:
-        """An order was done or refused, and may have ended an episode."""
+        """Note an operator command that was done or refused, and the episode that it may have ended."""
         self.writer.note(taken)
         mark = self._record.episodes[-1] if self._record.episodes else None
         if mark is not None and mark is not self._mark:
@@ -67,13 +67,13 @@ class LoggedRun:
             self.writer.note(mark)
 
     def on_tick(self, beat: TickTiming) -> None:
-        """The command is out; there is time to encode."""
+        """Note the tick's timing, once its command is sent and there is time to encode."""
         took_ns = self._clock.now_ns() - beat.now_ns
         self.writer.note(Timed(beat.now_ns, beat.lateness_ns, beat.num_skipped, took_ns))
         self.writer.wake()
 
     def close(self, *, success: bool | None, why: str, error: BaseException | None) -> None:
-        """Write it to its end, with what the run came to; nothing is noted after that."""
+        """Finish the log with the outcome of the run; nothing is noted after that."""
         what = {"fault": self._record.fault} if self._record.fault else {}
         if success is not None:
             what["success"] = str(success)

@@ -1,4 +1,4 @@
-"""A run in which nobody is asked: a person drives. `NoPolicy` stands where the client of a server stands."""
+"""A run without a policy: a person drives. `NoPolicy` takes the place of the policy client."""
 
 from types import TracebackType
 from typing import Self
@@ -16,16 +16,16 @@ _DT_NS = 50 * NS_PER_MS
 
 
 class NoPolicy:
-    """What a run asks of a `PolicyClient`, of nobody: no thread, no socket, no event."""
+    """The interface of a `PolicyClient` without a server: no thread, no socket, no event."""
 
     thread_id: int | None = None
 
     def __init__(self, schema: Schema) -> None:
-        """schema: what the robot offers."""
+        """schema: of the robot."""
         self.schema = schema
 
     def wait_until_ready(self, timeout_s: float = 0.0) -> Welcome:
-        """What there would be to move: every part of the robot as it is usually told, and all its cameras."""
+        """Return a policy that would move every part with its usual commands, and use all cameras."""
         spec = ActionSpec(fields=self.schema.action_fields, horizon=2, dt_ns=_DT_NS)
         info = PolicyInfo(name=NAME, action_spec=spec, schema=self.schema)
         return Welcome(info=info, heartbeat_ns=1)
@@ -37,10 +37,10 @@ class NoPolicy:
         return []
 
     def submit(self, request: ChunkRequest) -> None:
-        raise RuntimeError("nobody is asked in a run without a policy")
+        raise RuntimeError("a run without a policy takes no requests")
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: nothing was opened."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,5 +52,5 @@ class NoPolicy:
 
 
 def method_without_person() -> Method:
-    """With which an executor waits for chunks that never come."""
+    """Return the method with which an executor waits for chunks that never come."""
     return method_named("synchronous")

@@ -1,8 +1,8 @@
-"""The person beside the robot: `Operator` turns her switches into arming, STOP and reset, once a tick.
+"""The operator's switches: `Operator` turns them into arming, STOP and reset, once a tick.
 
-arm          pressed in HOLD       armed, if nothing is missing; else it is said what is
-             pressed in STOP       after hold-to-run was let go: reset; to be armed anew
-hold to run  let go, or lost       STOP in this tick; a lost one ends the run
+arm          pressed in HOLD       armed, if nothing is missing; else what is missing is logged
+             pressed in STOP       after hold-to-run was released: reset; to be armed again
+hold to run  released, or lost     STOP in this tick; a lost one ends the run
 hold alone   pressed and held      reset, and armed as soon as nothing is missing
 """
 
@@ -20,11 +20,11 @@ from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.robot.watched_switch import Seen, WatchedSwitch
 
 _PATIENCE_NS = 2 * NS_PER_S
-"""A reason why the robot cannot be armed that lasts so long is said [ns]."""
+"""A reason against arming is logged once it has lasted this long [ns]."""
 
 
 class Operator:
-    """A context manager, in which the switches are read; else the control thread owns it."""
+    """A context manager that reads the switches; otherwise the control thread owns it."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Operator:
         say: Callable[[str], None],
     ) -> None:
         """
-        buttons: how a person arms and resets where there is no switch: "Enter of the keyboard".
-        reset: has the robot stand where it is, at a time [ns]; ValueError: it cannot.
-        say: gets the lines for the person.
+        buttons: how the operator arms and resets without a switch: "Enter of the keyboard".
+        reset: has the robot hold where it is, at a time [ns]; ValueError: it cannot.
+        say: receives the lines for the operator.
         """
         self.executor, self.record = executor, record
         self._arm = None if arm is None else WatchedSwitch(arm)
@@ -54,7 +54,7 @@ class Operator:
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
-        """Both are closed with it, whatever happens."""
+        """Open both switches; they are closed on exit in any case."""
         with ExitStack() as opened:
             for switch in self._switches():
                 opened.enter_context(switch)
@@ -66,20 +66,20 @@ class Operator:
 
     @property
     def thread_ids(self) -> list[int]:
-        """Of the threads that read switches."""
+        """Ids of the threads that read switches."""
         return [switch.thread_id for switch in self._switches() if switch.thread_id is not None]
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the robot is stopped in a way that she can undo."""
-        is_hers = self.executor.cause is Cause.RELEASED or (
+        """Whether the robot is in a STOP that the operator can reset."""
+        is_resettable = self.executor.cause is Cause.RELEASED or (
             self._is_stopped and self.executor.cause is Cause.STOP_REQUESTED
         )
-        is_stopped = self.executor.mode is Mode.STOP and is_hers
+        is_stopped = self.executor.mode is Mode.STOP and is_resettable
         return is_stopped and not (self._hold is not None and self._hold.why_lost())
 
     def look(self, now_ns: int) -> None:
-        """Do what her switches say; before the tick."""
+        """Act on the switches; called before the tick."""
         held = None if self._hold is None else self._hold.look()
         if self._hold is not None and held is not None:
             self._stop_if_let_go(self._hold, held, now_ns)
@@ -104,16 +104,16 @@ class Operator:
         self._has_reported_ready = False
 
     def stop(self) -> None:
-        """Brake to rest, and stand until she resets."""
+        """Brake to rest, and hold until the operator resets."""
         self._is_stopped = True
         self.executor.stop()
 
     def reset(self, now_ns: int) -> None:
-        """Stand where the robot is. ValueError: its state is no state to stand in."""
+        """Hold where the robot is. ValueError: the measured state is invalid."""
         self._reset(now_ns)
         self._is_stopped = False
         self._has_reported_ready = False
-        self._note(now_ns, "reset: the robot stands where it is")
+        self._note(now_ns, "reset: the robot holds where it is")
 
     def _switches(self) -> list[WatchedSwitch]:
         return [switch for switch in (self._arm, self._hold) if switch is not None]
@@ -149,13 +149,13 @@ class Operator:
         except (NotArmedError, ValueError) as error:
             self._note(now_ns, str(error))
             if self._hold is not None:
-                self._num_held = self._hold.seen.num_presses  # said once for each press
+                self._num_held = self._hold.seen.num_presses  # logged once for each press
 
     def _say_if_ready(self, now_ns: int) -> None:
         if self._has_reported_ready or (self.executor.is_armed and not self.may_go_on):
             return
         if self.may_go_on and self.executor.is_at_rest:
-            self._note(now_ns, f"stopped, goes on after a reset: {self._how()}")
+            self._note(now_ns, f"stopped, resumes after a reset: {self._how()}")
         elif self.executor.mode is Mode.HOLD and not (why := self.executor.why_not_armed(now_ns)):
             self._note(now_ns, f"waits to be armed: {self._how()}")
         else:
@@ -165,7 +165,7 @@ class Operator:
         self._has_reported_ready = True
 
     def _say_why_not(self, why: str, now_ns: int) -> None:
-        """Once for each reason that lasts; its numbers may change."""
+        """Log each lasting reason once; its numbers may change."""
         kind = re.sub(r"[\d.]+", "", why)
         if kind != self._why_not:
             self._why_not, self._why_not_ns = kind, now_ns
@@ -183,7 +183,9 @@ class Operator:
                 return f"hold {hold.name}"
         if self._buttons:
             return self._buttons[self.may_go_on]
-        return "Session.reset(), or the order" if self.may_go_on else "Session.arm_now(), or the order"
+        return (
+            "Session.reset(), or the order reset" if self.may_go_on else "Session.arm_now(), or the order arm"
+        )
 
     def _note(self, now_ns: int, line: str) -> None:
         self.record.line(now_ns, line)

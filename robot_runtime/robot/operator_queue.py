@@ -1,11 +1,11 @@
-"""Where orders wait for the control thread: `OperatorQueue` does them at the start of a tick, oldest first.
+"""The queue of operator commands: `OperatorQueue` executes them at the start of a tick, oldest first.
 
 any thread       post(order, by) ─┬► deque
-                                  └► place of one, for `Stop`: the latest
+                                  └► slot of one, for `Stop`: the latest
 control thread                      take(now_ns) ─► done or refused ─► RunRecord.orders, the run's log
 
-A flood of orders neither holds up the loop, which does a few in a tick, nor a `Stop`, which the next tick
-does first.
+A flood of orders neither holds up the loop, which executes a few in a tick, nor delays a `Stop`, which the
+next tick executes first.
 """
 
 from collections import deque
@@ -19,17 +19,17 @@ from robot_runtime.robot.counted_log import Logbook
 from robot_runtime.robot.telemetry import RunRecord
 
 MAX_A_TICK = 20
-"""Orders that are done in one tick; the rest wait for the next."""
+"""Operator commands that are executed in one tick; the rest wait for the next."""
 MAX_WAITING = 200
-"""Orders other than `Stop` that wait; more are refused."""
+"""Operator commands other than `Stop` that may wait; more are refused."""
 _Posted = tuple[int, Order, str, int]
-"""Its number, the order, by whom, and when [ns]."""
+"""Its number, the command, its sender, and when it was posted [ns]."""
 _OVERRULED = (Arm, Reset, TakeOver, HandBack)
-"""What could set the robot in motion again is not done after a stop that was ordered later."""
+"""Commands that could start motion again are refused if a stop was posted after them."""
 
 
 class OperatorQueue:
-    """Anybody posts, the control thread takes."""
+    """A queue that any thread posts to and the control thread takes from."""
 
     def __init__(
         self,
@@ -40,18 +40,19 @@ class OperatorQueue:
         do: Callable[[Order, str, int], None],
     ) -> None:
         """
-        do: does an order by somebody at a time [ns], on the control thread; RobotRuntimeError or ValueError:
-            it cannot, in words for a person.
+        do: executes an order of a sender at a time [ns], on the control thread; RobotRuntimeError or
+            ValueError: it cannot, with a message for the operator.
         """
         self._clock, self._record, self._log, self._do = clock, record, log, do
         self._numbers = count()
         self._posted: deque[_Posted] = deque()
         self._stop: deque[_Posted] = deque(maxlen=1)
         self.listeners: list[Callable[[TakenOrder], None]] = []
-        """Told of each order after it was done or refused, on the control thread."""
+        """Called with each order after it was done or refused, on the control thread."""
 
     def post(self, order: Order, by: str) -> None:
-        """Leave an order; from any thread, never waits. InvalidValueError: it is none, or too many wait."""
+        """Post an order; from any thread, never waits. InvalidValueError: it is no order, or too many
+        wait."""
         check_order(order, by)
         if isinstance(order, Stop):
             self._stop.append((next(self._numbers), order, by, self._clock.now_ns()))
@@ -61,7 +62,7 @@ class OperatorQueue:
         self._posted.append((next(self._numbers), order, by, self._clock.now_ns()))
 
     def take(self, now_ns: int) -> None:
-        """Do what has been posted, a `Stop` first; what waits for the next tick is done then."""
+        """Execute what has been posted, a `Stop` first; the rest waits for the next tick."""
         stop = self._stop.popleft() if self._stop else None
         if stop is not None:
             _, order, by, posted_ns = stop
@@ -79,7 +80,7 @@ class OperatorQueue:
         self._posted.extendleft(reversed(left[MAX_A_TICK:]))
 
     def do(self, order: Order, by: str, now_ns: int) -> TakenOrder:
-        """On the control thread: this one now, whatever waits."""
+        """Execute this one now, ahead of the queue; on the control thread."""
         return self._take(order, by, now_ns, now_ns)
 
     def _take(self, order: Order, by: str, posted_ns: int, now_ns: int, refused: str = "") -> TakenOrder:

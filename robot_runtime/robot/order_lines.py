@@ -1,4 +1,4 @@
-"""Orders as lines of text, for standard input, a named pipe and scripts: `parse_order`, `post_lines`.
+"""Operator commands as lines of text, for standard input, a named pipe and scripts.
 
 task fold the towel        stop        success
 """
@@ -38,7 +38,7 @@ _WITH_MORE = ("task TEXT", "take-over [PART ...]", "hand-back [PART ...]", "keep
 
 
 def parse_order(line: str) -> Order:
-    """The order that a line says. UnknownNameError, InvalidValueError: it says none."""
+    """Parse a line into an order. UnknownNameError, InvalidValueError: it is none."""
     word, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     match word:
@@ -64,7 +64,7 @@ def post_lines(
     by: str,
     say: Callable[[str], None],
 ) -> None:
-    """Post each line's order until there are no more; what is none is said, and nothing else comes of it."""
+    """Post each line's order until the lines end; an invalid line is reported and skipped."""
     for line in lines:
         if not line.strip():
             continue

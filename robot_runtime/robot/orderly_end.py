@@ -1,13 +1,13 @@
-"""A session that ends in order, whatever ends the process: `OrderlyEnd`.
+"""Ends a session in order, whatever ends the process: `OrderlyEnd`.
 
     signal ─┬► handler in main thread   the first: the next tick brakes; the second: `Ended`, drivers stop now
-            └► pipe ─► guard thread     no tick for a while: it stops the drivers, and sends the second
+            └► pipe ─► guard thread     no tick for a while: it stops the drivers, and sends a second one
     main thread ends                    the next tick brakes
     interpreter exits                   brakes, or stops the drivers if the control thread is gone
 
-Once the robot is at rest and the session closed, the signal goes to the handler that the program had before:
-SIGTERM ends the process, SIGINT is KeyboardInterrupt, SIGTSTP suspends it. What no program can handle
-(SIGKILL, a segmentation fault, `os._exit`) is for the driver's own timeout, `silence_s`.
+Once the robot is at rest and the session closed, the signal goes to the program's previous handler: SIGTERM
+ends the process, SIGINT is KeyboardInterrupt, SIGTSTP suspends it. What a program cannot handle (SIGKILL, a
+segmentation fault, `os._exit`) is left to the driver's own timeout, `silence_s`.
 """
 
 import atexit
@@ -26,22 +26,22 @@ from robot_runtime.signals import Ended, handled
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
-"""SIGTSTP too: a process that Ctrl-Z suspends sends its robot nothing."""
+"""SIGTSTP too: a process that Ctrl-Z suspends sends no commands."""
 _PATIENCE_S = 0.1
 """How long a tick may be overdue before the guard stops the drivers [s]."""
 _GRACE_S = 1.5
-"""How long the program may then take to end [s]."""
+"""How long the program may take to end after that [s]."""
 _LOOK_S = 0.01
 
 
 class OrderlyEnd:
-    """From `open` to `close` in one thread, the control thread."""
+    """Handles signals from `open` to `close`, in one thread, the control thread."""
 
     def __init__(self, *, stop_drivers: Callable[[], None], end: Callable[[], None], period_s: float) -> None:
         """
-        stop_drivers: at once, from any thread.
+        stop_drivers: stops the drivers at once, from any thread.
         end: leaves the session, in the control thread.
-        period_s: of control ticks [s].
+        period_s: of the control ticks [s].
         """
         self._stop_drivers, self._end, self._patience_s = stop_drivers, end, _PATIENCE_S + period_s
         self._number: int | None = None
@@ -52,7 +52,7 @@ class OrderlyEnd:
         self._taken: tuple[int, ...] = ()
 
     def open(self) -> None:
-        """The robot may move from here on."""
+        """Start handling; the robot may move from here on."""
         self._thread = threading.current_thread()
         _watch_forks()
         _open.append(self)
@@ -75,7 +75,7 @@ class OrderlyEnd:
         self._opened.callback(signal.set_wakeup_fd, self._woken, warn_on_full_buffer=False)
 
     def beat(self) -> None:
-        """A control tick begins."""
+        """Note that a control tick begins."""
         self._beat_s = time.monotonic()
 
     def is_due(self) -> bool:
@@ -83,12 +83,12 @@ class OrderlyEnd:
         return self._number is not None or self._is_exiting or not threading.main_thread().is_alive()
 
     def at_rest(self) -> None:
-        """The robot is: from here on signals do what they did before."""
+        """Note that the robot is at rest: from here on signals have their previous effect."""
         self._opened.close()
         self._is_at_rest.set()
 
     def close(self) -> None:
-        """Nothing is left to end: a signal that has come goes on to the program."""
+        """Pass a signal that has come on to the program: nothing is left to end."""
         self.at_rest()
         self.forget()
         if (number := self._number) is not None:
@@ -96,7 +96,7 @@ class OrderlyEnd:
             signal.raise_signal(number)
 
     def forget(self) -> None:
-        """Handle nothing any more; in a fork of the program, too, which drives no robot."""
+        """Stop handling signals; also in a fork of the program, which drives no robot."""
         self._opened.close()
         atexit.unregister(self._at_exit)
         with suppress(ValueError):
@@ -123,7 +123,7 @@ class OrderlyEnd:
         os.close(reader)
 
     def _rests_in_time(self) -> bool:
-        """Wait until the robot is at rest; False: ticks have ended before, and the drivers are stopped."""
+        """Wait until the robot is at rest; False: the ticks ended first, and the drivers are stopped."""
         while not self._is_at_rest.wait(_LOOK_S):
             if time.monotonic() - self._beat_s > self._patience_s:
                 logger.warning("no control tick for %.2f s: the drivers are stopped", self._patience_s)
@@ -152,7 +152,7 @@ def _forget_all() -> None:
 
 @cache
 def _watch_forks() -> None:
-    """A signal for a child that has just been forked waits until the child has forgotten the session.
+    """Block signals for a newly forked child until the child has dropped the session.
 
     The child would write it to the pipe that it shares with this process, which would then end.
     """

@@ -1,4 +1,4 @@
-"""How late a server's answers are, asked by a robot that stands still, before it starts."""
+"""Measures how late a server's answers are, with the robot stationary, before it starts."""
 
 from collections.abc import Callable
 
@@ -26,13 +26,13 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.wire.messages import Welcome
 
 NUM_REQUESTS = 8
-"""The first pays for cold caches and does not count."""
+"""The first pays for cold caches and is not counted."""
 DEADLINE_NS = 5 * NS_PER_S
-"""Of each."""
+"""Deadline of each request."""
 WARM_NS = 600 * NS_PER_S
-"""How long a server may take to warm up what it will be asked."""
+"""How long a server may take to warm up for the requests [ns]."""
 Say = Callable[[str], None]
-"""Gets a line before anything takes long."""
+"""Receives a line before a long step."""
 
 
 def _nothing(line: str) -> None:
@@ -76,7 +76,7 @@ def latency_for(
     *,
     say: Say = _nothing,
 ) -> LatencyEstimator | None:
-    """Measure the server as this method will ask it; None, and nothing is asked, if it stops to ask.
+    """Measure the server as this method will ask it; None, without a request, for a synchronous method.
 
     InvalidValueError: the policy does not support the method. ServerUnavailableError: it does not answer.
     """
@@ -87,7 +87,7 @@ def latency_for(
 
 
 def latency_line(latency: LatencyEstimator, dt_ns: int, to_motion_ns: int = 0) -> str:
-    """What was measured, for the person at the robot; to_motion_ns: as in `choose_for`."""
+    """Describe the measured latency for the operator; to_motion_ns: as in `choose_for`."""
     median_ns, slow_ns = latency.latency_ns(COMMITMENT_QUANTILE), latency.latency_ns()
     assert median_ns is not None
     assert slow_ns is not None
@@ -111,10 +111,10 @@ def measure_latency(
     clock: Clock,
     say: Say = _nothing,
 ) -> LatencyEstimator:
-    """A few latencies, from asking to the first rows; the first of the connection is left out."""
+    """Measure a few latencies, from request to first rows, without the first of the connection."""
     say(f"measuring the latency: {NUM_REQUESTS} requests, up to {DEADLINE_NS / NS_PER_S:g} s each")
     latency, rng = LatencyEstimator(), np.random.default_rng(0)
-    epoch = client.new_epochs()  # so a late answer is nobody's
+    epoch = client.new_epochs()  # so that a late answer belongs to no request
     images = {
         name: Image(t_ns=clock.now_ns(), pixels=rng.integers(0, 256, (*size, 3), dtype=np.uint8))
         for name, size in welcome.info.schema.cameras.items()
@@ -152,9 +152,9 @@ def measure_latency(
 def _wait_until_warm(
     client: PolicyClient, request: Callable[[], ChunkRequest], *, say: Say, clock: Clock
 ) -> None:
-    """Until the server answers requests of that kind, if it has yet to warm up what they ask for.
+    """Wait until the server answers requests of that kind, if it has yet to warm up for them.
 
-    It warms up first what somebody waits for, so one is sent, and again when it is too late for that.
+    A server warms up first what a client waits for, so one request is sent, and again after its deadline.
     """
     given_up_ns, has_reported = clock.now_ns() + WARM_NS, False
     asked = request()
@@ -174,7 +174,7 @@ def _wait_until_warm(
 
 
 def _looking_back(seen: Observation, info: PolicyInfo, now_ns: int) -> Observation:
-    """As many frames as the policy looks at, with pictures that no request has shown: all are sent."""
+    """Make as many frames as the policy uses, with new images, so that all are sent."""
     if info.n_obs_steps == 1:
         return seen
     frames = []
@@ -191,7 +191,7 @@ def _known_ns(latency: LatencyEstimator) -> int:
 
 
 def _first_rows_ns(client: PolicyClient, request: ChunkRequest, plan: np.ndarray) -> int:
-    """When the first rows came; the answer is taken to its end, and becomes the plan of the next request."""
+    """Return when the first rows came; the whole answer becomes the plan of the next request."""
     first_ns: int | None = None
     try:
         for event in client.parts(request):
@@ -204,5 +204,5 @@ def _first_rows_ns(client: PolicyClient, request: ChunkRequest, plan: np.ndarray
 
 
 def _probe_sampler(capabilities: Capabilities) -> SamplerPart:
-    """The sampler of the method that a latency of two rows would get: what it costs is what counts."""
+    """Return the sampler of the method for a latency of two rows: its cost is what counts."""
     return choose_method(capabilities, latency_ns=1, dt_ns=1, horizon=64).method.sampler

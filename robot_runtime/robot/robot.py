@@ -1,4 +1,4 @@
-"""A robot is the drivers it has: `Robot` reads them into one state and writes one command to all of them."""
+"""A robot as a set of drivers: `Robot` reads them into one state and writes one command to all of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,31 +41,31 @@ Driver = Arm | Gripper | MobileBase
 
 @dataclass(frozen=True, eq=False, init=False)
 class Robot:
-    """Named parts, each with its driver, sensors and cameras, and what they may be told; owned by the control
-    thread, all but the cameras.
+    """Named parts, each with its driver, sensors and cameras, and their limits; owned by the control thread,
+    except for the cameras.
 
         Robot(arm=MyArm(), gripper=MyGripper(), front=MyCamera(), wrist_force=MySensor(), limits=limits)
         Robot(left_arm=MyArm("left"), right_arm=MyArm("right"), head=MyHead(), base=MyBase(), limits=limits)
     """
 
     parts: Mapping[str, Driver]
-    """Name -> arm or other group of joints, gripper or mobile base."""
+    """Name -> driver of an arm or other group of joints, a gripper or a mobile base."""
     sensors: Mapping[str, Sensor]
-    """Name -> what else is measured."""
+    """Name -> sensor of further measurements."""
     cameras: Mapping[str, Camera]
-    """Name, as policies know it -> camera; each is read in a thread of its own."""
+    """Name, as policies know it -> camera; each is read in its own thread."""
     limits: Limits | None
-    """What its parts may be told; nothing moves without."""
+    """The limits of commands to its parts; nothing moves without them."""
     actions: tuple[ActionField, ...]
-    """What commands it takes; parts that are not named in them take the usual: positions of joints, grippers'
+    """The commands it takes; parts that are not named here take the usual: positions of joints, grippers'
     widths, bases' twists."""
     hand_pose: HandPose | Mapping[str, HandPose] | None
-    """Forward kinematics of "arm", or by part: the hand's pose where the driver does not read it, and where
-    it will be, for methods that roll a plan of joints forward."""
+    """Forward kinematics of "arm", or by part: the pose of the end effector where the driver does not read
+    it, and where it will be, for methods that roll a plan of joints forward."""
     whole_body: WholeBody | Mapping[str, WholeBody] | None
-    """Resolves hand poses against the measured base; None leaves them to the arms' drivers."""
+    """Resolves end-effector poses against the measured base; None leaves them to the arms' drivers."""
     latency_s: Mapping[str, float]
-    """From a command to the motion, by part; 0 where it is not said [s]."""
+    """From a command to the motion, by part; 0 where undeclared [s]."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Robot:
         camera `size` and `close`; neither is written to.
         latency_s: from a command to the motion, by part [s]: its rows are sent that much earlier.
 
-        InvalidValueError: a part's name is none, or a latency is not from 0 to 1 s. UnknownNameError: it has
-        no part of that name.
+        InvalidValueError: a part's name is invalid, or a latency is not from 0 to 1 s. UnknownNameError: it
+        has no part of that name.
         """
         mine = {} if parts is None else dict(parts)
         mine |= {name: driver for name, driver in named.items() if driver is not None}
@@ -105,32 +105,32 @@ class Robot:
 
     @property
     def latency_ns(self) -> Mapping[str, int]:
-        """`latency_s` in nanoseconds."""
+        """The latency from a command to the motion, by part [ns]."""
         out: Mapping[str, int] = self.__dict__["_latency_ns"]
         return out
 
     @property
     def arm(self) -> Arm | None:
-        """The part of that name."""
+        """The part named "arm"."""
         return self.parts.get(ARM)  # type: ignore[return-value]
 
     @property
     def gripper(self) -> Gripper | None:
-        """The part of that name."""
+        """The part named "gripper"."""
         return self.parts.get(GRIPPER)  # type: ignore[return-value]
 
     @property
     def base(self) -> MobileBase | None:
-        """The part of that name."""
+        """The part named "base"."""
         return self.parts.get(BASE)  # type: ignore[return-value]
 
     @property
     def measured(self) -> dict[str, int]:
-        """What its sensors read: of how many numbers each is."""
+        """Sensor -> how many numbers it reads."""
         return {name: sensor.num_values for name, sensor in self.sensors.items()}
 
     def kind(self, part: str) -> str:
-        """What it is: "arm" if it has joints, else "gripper" or "base" by its limits, or by its name."""
+        """Return "arm" if the part has joints, else "gripper" or "base" by its limits, or by its name."""
         kinds: dict[str, str] = self.__dict__["_kinds"]
         return kinds[part]
 
@@ -145,21 +145,21 @@ class Robot:
         return BASE if part.endswith(BASE) else GRIPPER if part.endswith(GRIPPER) else ARM
 
     def schema(self, state: RobotState | None = None, *, environment_state_dim: int = 0) -> Schema:
-        """What it offers a policy.
+        """Return what the robot offers a policy.
 
-        state: as it was read: an arm has a hand if its pose is measured; None reads it now.
+        state: as read: an arm has an end effector if its pose is measured; None reads it now.
         environment_state_dim: scene quantities that come with its states.
         DriverError: it cannot be read.
         """
         state = self.read() if state is None else state
         parts: dict[str, PartSchema] = {}
         fields: list[ActionField] = []
-        told = {f.part: f.names for f in self.actions if isinstance(f, JointPosition | JointVelocity)}
+        joint_names = {f.part: f.names for f in self.actions if isinstance(f, JointPosition | JointVelocity)}
         for name in self.parts:
             match self.kind(name):
                 case "arm":
                     has_hand, num_joints = state.hand(name) is not None, state.arm(name).q.size
-                    parts[name] = ArmSchema(num_joints, told.get(name, ()), has_hand)
+                    parts[name] = ArmSchema(num_joints, joint_names.get(name, ()), has_hand)
                     fields.append(JointPosition(num_joints, part=name))
                 case "gripper":
                     parts[name] = GripperSchema()
@@ -177,7 +177,7 @@ class Robot:
         )
 
     def read(self) -> RobotState:
-        """The state now; stamped with the oldest of its measurements. DriverError: a part gave none."""
+        """Read the state, stamped with its oldest measurement. DriverError: a part gave none."""
         states: dict[str, PartState] = {}
         times: list[int] = []
         try:
@@ -212,15 +212,15 @@ class Robot:
         return out
 
     def write(self, command: Command) -> Command:
-        """Send the command to every part it speaks of; returns what the drivers really sent."""
+        """Send the command to every part it names; return what the drivers actually sent."""
         sent: dict[str, PartCommand] = {}
-        for name, told in command.parts.items():
+        for name, commanded in command.parts.items():
             driver: Any = self.parts.get(name)
-            sent[name] = told if driver is None else _sent(name, told, driver.write(told))
+            sent[name] = commanded if driver is None else _sent(name, commanded, driver.write(commanded))
         return Command(sent)
 
     def stop(self) -> None:
-        """Make every part safe, the base first; one that fails keeps none of the others from it."""
+        """Make every part safe, the base first; a failure of one does not prevent the others."""
         errors = []
         for _, driver in sorted(self.parts.items(), key=lambda each: self.kind(each[0]) != BASE):
             try:
@@ -232,12 +232,12 @@ class Robot:
 
 
 def is_sensor(driver: object) -> bool:
-    """Whether it is one: it says how many numbers it reads, and is neither moved nor made of joints."""
+    """Whether it is a sensor: it declares how many numbers it reads, takes no commands and has no joints."""
     return hasattr(driver, "num_values") and not (hasattr(driver, "write") or hasattr(driver, "num_joints"))
 
 
 def is_camera(driver: object) -> bool:
-    """Whether it is one: it says how large its pictures are, can be closed, and is no part and no sensor."""
+    """Whether it is a camera: it declares its image size, can be closed, and is no part and no sensor."""
     others = ("num_values", "num_joints", "write", "stop")
     return (
         hasattr(driver, "size")
@@ -247,7 +247,7 @@ def is_camera(driver: object) -> bool:
 
 
 def sensor_fault(values: object, sensor: Sensor) -> str | None:
-    """What is wrong with what a sensor's `read` returned; None if nothing is."""
+    """Describe the fault in what a sensor's `read` returned; None if there is none."""
     try:
         shape = np.asarray(values, dtype=float).shape
     except (TypeError, ValueError):
@@ -258,7 +258,7 @@ def sensor_fault(values: object, sensor: Sensor) -> str | None:
 
 
 def part_fault(kind: str, state: object, driver: object) -> str | None:
-    """What is wrong with what a driver's `read` returned; None if nothing is."""
+    """Describe the fault in what a driver's `read` returned; None if there is none."""
     match kind:
         case "arm":
             return arm_fault(state, getattr(driver, "num_joints", 0))
@@ -268,14 +268,14 @@ def part_fault(kind: str, state: object, driver: object) -> str | None:
 
 
 def arm_fault(state: object, num_joints: int) -> str | None:
-    """What is wrong with what an arm's `read` returned; None if nothing is."""
+    """Describe the fault in what an arm's `read` returned; None if there is none."""
     if not isinstance(state, ArmState):
         return f"read() returned {_kind(state)}, expected ArmState(t_ns=..., q=..., dq=...)"
     return _shapes_fault({"q": state.q, "dq": state.dq}, num_joints, "one number for each of its num_joints")
 
 
 def base_fault(state: object) -> str | None:
-    """What is wrong with what a base's `read` returned; None if nothing is."""
+    """Describe the fault in what a base's `read` returned; None if there is none."""
     if not isinstance(state, BaseState):
         return f"read() returned {_kind(state)}, expected BaseState(t_ns=..., x_WB=..., V_WB_B=...)"
     return _shapes_fault({"x_WB": state.x_WB, "V_WB_B": state.V_WB_B}, 3, "x, y and yaw")
@@ -294,7 +294,7 @@ def _sent[T](part: str, asked: T, sent: T | None) -> T:
         return asked
     if type(sent) is not type(asked):
         raise DriverError(
-            f"{part}.write() returned {_kind(sent)}, expected what was really sent, {_kind(asked)}, or None"
+            f"{part}.write() returned {_kind(sent)}, expected what was actually sent, {_kind(asked)}, or None"
         )
     return sent
 

@@ -1,9 +1,9 @@
-"""A robot, a policy's server and a task, put together: `Session`, the loop that the user owns, and `run`.
+"""Runs a robot with a policy server and a task: `Session`, a loop that the user owns, and `run`.
 
-with Session(robot, policy="tcp://gpu:5757", task="fold the towel") as session:   looked at, connected
+with Session(robot, policy="tcp://gpu:5757", task="fold the towel") as session:   checked, connected
     for tick in session:                                                          one control tick each
         ...
-                                                    comes to rest, drivers stopped, whatever happened
+                                                    comes to rest, drivers stopped, in any case
 """
 
 import inspect
@@ -39,14 +39,14 @@ from robot_runtime.wire.messages import Welcome
 
 
 class Session(RunConfig):
-    """One run of a robot, as a loop of the user's; takes the options of `RunConfig`.
+    """One run of a robot, as a loop that the user owns; takes the options of `RunConfig`.
 
-    Entering it looks at the drivers, connects, and measures how late answers are. Each step of the iteration
-    is one control tick: read, take answers, ask, correct, tick, write. What the loop's body does has to fit
-    between two ticks. However the loop is left, by its end, `break`, an error, a signal (SIGINT, SIGTERM,
-    SIGHUP, SIGQUIT, SIGTSTP) or the end of the program, the robot comes to rest before the drivers are
-    stopped; only an error of a driver and a second signal stop them at once. The program gets the signal
-    afterwards, see `orderly_end`.
+    Entering it checks the drivers, connects, and measures how late answers are. Each step of the iteration is
+    one control tick: read, take answers, ask, correct, tick, write. The loop's body has to fit between two
+    ticks. However the loop is left, by its end, `break`, an error, a signal (SIGINT, SIGTERM, SIGHUP,
+    SIGQUIT, SIGTSTP) or the end of the program, the robot comes to rest before the drivers are stopped; only
+    an error of a driver and a second signal stop them at once. The program gets the signal afterwards, see
+    `orderly_end`.
     """
 
     _runner: Runner | None = None
@@ -64,9 +64,9 @@ class Session(RunConfig):
         self._orderly: OrderlyEnd | None = None
 
     def __enter__(self) -> Self:
-        """Look at the drivers, connect, and measure.
+        """Check the drivers, connect, and measure the latency.
 
-        DriverError: a driver is not what it has to be. ServerUnavailableError: nobody answers.
+        DriverError: a driver breaks its contract. ServerUnavailableError: no server answers.
         SchemaMismatchError: robot and policy do not fit. InvalidValueError: the policy does not know the
         task, or not the method. RobotBusyError: something else on this machine drives the robot.
         """
@@ -75,7 +75,9 @@ class Session(RunConfig):
                 if device is not None:
                     opened.callback(device.close)
             state = check_robot(self.robot, self.clock)
-            if out := [each for said in outside_limits(self.robot.limits, state).values() for each in said]:
+            if out := [
+                each for sentences in outside_limits(self.robot.limits, state).values() for each in sentences
+            ]:
                 raise DriverError("\n  ".join(["this robot cannot be run from where it is:", *out, BY_HAND]))
             opened.enter_context(Lease(self.robot))
             self._runner = self._connected(state, opened)
@@ -111,9 +113,9 @@ class Session(RunConfig):
         return runner
 
     def _without_person(self, state: RobotState, opened: ExitStack) -> Runner:
-        """A person drives all parts."""
-        nobody = NoPolicy(self.robot.schema(state))
-        runner = Runner(self, nobody, nobody.wait_until_ready(), method=method_without_person())
+        """Make the runner of a run in which a person drives all parts."""
+        client = NoPolicy(self.robot.schema(state))
+        runner = Runner(self, client, client.wait_until_ready(), method=method_without_person())
         opened.callback(runner.close)
         self.say("no policy is asked: a person drives")
         return runner
@@ -128,7 +130,7 @@ class Session(RunConfig):
                 self._end(kind, error, trace)
 
     def __iter__(self) -> Self:
-        """Start the cameras and stand where the robot is; a session can be iterated over once."""
+        """Start the cameras and hold where the robot is; a session can be iterated over once."""
         if self._has_begun:
             raise RuntimeError("a session is one run: it has been iterated over already")
         orderly = OrderlyEnd(
@@ -143,7 +145,7 @@ class Session(RunConfig):
         return self
 
     def __next__(self) -> Tick:
-        """One control tick; the robot stands when there is no more."""
+        """Run one control tick; once there are no more, the robot is at rest."""
         assert self._orderly is not None
         self._orderly.beat()
         if (tick := self.runner.tick()) is None:
@@ -152,7 +154,8 @@ class Session(RunConfig):
         return tick
 
     def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
-        """Bring the robot to rest; the iteration goes on until it is at rest. cause: one of `safety.ENDS`."""
+        """Bring the robot to rest; the iteration continues until it is at rest. cause: one of
+        `safety.ENDS`."""
         self.runner.stop(cause)
 
     @property
@@ -166,13 +169,15 @@ class Session(RunConfig):
         return self.runner.executor.why_not_armed(self.clock.now_ns())
 
     def arm_now(self) -> None:
-        """Let the robot move, from the loop's body. NotArmedError: says what is missing."""
+        """Let the robot move, from the loop's body. NotArmedError: something is missing; the message names
+        it."""
         self.runner.operator.arm(self.clock.now_ns(), "Session.arm_now()")
 
     def reset(self) -> None:
-        """Leave STOP, from the loop's body: stand where the robot is; to be armed anew, if it has to be.
+        """Leave STOP, from the loop's body: hold where the robot is, to be armed again if the run needs
+        arming.
 
-        InvalidValueError: it cannot start from the state that is measured.
+        InvalidValueError: it cannot start from the measured state.
         """
         try:
             self.runner.reset()
@@ -180,18 +185,18 @@ class Session(RunConfig):
             raise InvalidValueError(str(error)) from error
 
     def post(self, order: Order, by: str) -> None:
-        """Ask something of the run, from any thread; never waits. The next tick does it.
+        """Send an operator command to the run, from any thread; never waits. The next tick executes it.
 
-        by: who asks, in words, for the log. InvalidValueError: it is no order. RuntimeError: there is no run
-        yet. What the run refuses, and why, is in `record.orders`, and a line in its log.
+        by: the sender, in words, for the log. InvalidValueError: it is no order. RuntimeError: there is no
+        run yet. Refusals and their reasons are in `record.orders` and in the log.
         """
         self.runner.orders.post(order, by)
 
     def lead(self, wishes: Mapping[str, PartCommand]) -> None:
-        """What a person wants of the parts that she has taken over, in the next tick; from the loop's body,
-        in each step: parts of which nothing is said come to rest.
+        """Command the parts that a person has taken over, in the next tick; from the loop's body, in each
+        step: parts without a command come to rest.
 
-        wishes: of the kind that each part is told, as in `Tick.command`. InvalidValueError: of another.
+        wishes: of the kind that each part takes, as in `Tick.command`. InvalidValueError: of another kind.
         """
         self.runner.executor.lead(wishes, self.clock.now_ns())
 
@@ -206,7 +211,7 @@ class Session(RunConfig):
 
     @property
     def runner(self) -> Runner:
-        """What runs the ticks; RuntimeError before the session is entered."""
+        """The runner of the ticks; RuntimeError before the session is entered."""
         if self._runner is None:
             raise RuntimeError(
                 "a session is entered first: with Session(...) as session: for tick in session: ..."
@@ -215,12 +220,12 @@ class Session(RunConfig):
 
     @property
     def welcome(self) -> Welcome:
-        """What the server said of its policy."""
+        """What the server declared about its policy."""
         return self.runner.welcome
 
     @property
     def record(self) -> RunRecord:
-        """What has happened so far; `RunRecord.fault` says afterwards why a run ended by itself."""
+        """The record so far; `RunRecord.fault` states afterwards why a run ended by itself."""
         return self.runner.record
 
     @property
@@ -230,7 +235,7 @@ class Session(RunConfig):
 
     @property
     def clips(self) -> ClipTally:
-        """What the limits have held back so far."""
+        """What the limits have clipped so far."""
         return self.runner.executor.clips
 
     def _end(
@@ -242,7 +247,7 @@ class Session(RunConfig):
     def _measured(
         self, client: PolicyClient, welcome: Welcome, observation: Observation
     ) -> tuple[Method, LatencyEstimator | None]:
-        """The method to run, and how late answers are if it matters to it."""
+        """Return the method to run, and the latency of answers if the method depends on it."""
         method = self.method_or_choice
         lead = lead_ns(self.robot.latency_ns, welcome.info.action_spec)
         if isinstance(method, Auto):
@@ -262,7 +267,7 @@ class Session(RunConfig):
 
 
 def _run[**P](session: Callable[P, Session]) -> Callable[P, RunRecord]:
-    """A function of the options of a session."""
+    """Make a function that takes the options of a session."""
 
     def run(*args: P.args, **options: P.kwargs) -> RunRecord:
         with session(*args, **options) as running:
@@ -276,15 +281,15 @@ def _run[**P](session: Callable[P, Session]) -> Callable[P, RunRecord]:
     return run
 
 
-_RUN = """Run a robot until `duration_s` is over, or it cannot go on; takes what `Session` takes.
+_RUN = """Run a robot until `duration_s` is over, or it cannot continue; takes what `Session` takes.
 
-Returns what happened: `RunRecord.fault` says why a run ended by itself or the robot never moved.
+Returns the record: `RunRecord.fault` states why a run ended by itself or the robot never moved.
 """
 run = _run(Session)
 
 
 def _check_fit(welcome: Welcome, observation: Observation) -> None:
-    """Whether the policy knows the task, and the state has what its commands count from."""
+    """Check that the policy knows the task, and that the state has the anchors of its commands."""
     check_task(observation.task, policy=welcome.info.name, tasks=welcome.info.tasks)
     try:
         command_at_state(welcome.info.action_spec, observation.state)

@@ -1,4 +1,4 @@
-"""What each order does to a run: `RunOrders`."""
+"""Executes operator commands on a run: `RunOrders`."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ from robot_runtime.robot.telemetry import RunRecord
 
 
 class RunOrders:
-    """Does them; the control thread owns it."""
+    """Executes operator commands; the control thread owns it."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class RunOrders:
         has_log: bool = False,
     ) -> None:
         """
-        reset: has the robot stand where it is, at a time [ns]; ValueError: it cannot.
-        has_log: whether there is one, which hears of `Keep` as of any order, and keeps what it has.
+        reset: has the robot hold where it is, at a time [ns]; ValueError: it cannot.
+        has_log: whether there is a log, which gets `Keep` as it gets any order, and keeps what it has.
         """
         self._operator, self._task, self._reset = operator, task, reset
         self._executor, self._after_release = operator.executor, after_release
@@ -47,7 +47,8 @@ class RunOrders:
         self._has_log = has_log
 
     def do(self, order: Order, by: str, now_ns: int) -> None:
-        """RobotRuntimeError, ValueError: it cannot be done, in words for a person."""
+        """Execute an order. RobotRuntimeError, ValueError: it cannot be done; the message is for the
+        operator."""
         match order:
             case Stop():
                 self._operator.stop()

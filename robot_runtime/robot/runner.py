@@ -4,16 +4,17 @@
     network thread  ◄─ request ────────┤ control thread: read state, take events, tick, write command
                     ─► events ─────────┘
 
-The control thread never waits for the others. When `duration_s` is over or `should_stop` says so, the robot
-comes to rest and the loop ends. Nothing that network, server, cameras or callbacks do ends it in mid-motion:
+The control thread never waits for the others. When `duration_s` is over or `should_stop` returns true, the
+robot comes to rest and the loop ends. Nothing that network, server, cameras or callbacks do ends it during
+motion:
 
-    server lost                       the plan runs to its end, HOLD, until it is back
-    server that cannot go on          the plan runs to its end, HOLD, then the run ends: `RunRecord.fault`
-    an error of `observe`, `on_tick`  the robot comes to rest, then the error goes out
-    an error of a driver              goes out at once; all drivers are stopped
-    hold-to-run let go, order `Stop`  STOP; the loop goes on, the robot stands until it is reset
+    server lost                       the plan runs to its end, HOLD, until it returns
+    server that cannot continue       the plan runs to its end, HOLD, then the run ends: `RunRecord.fault`
+    an error of `observe`, `on_tick`  the robot comes to rest, then the error is raised
+    an error of a driver              is raised at once; all drivers are stopped
+    hold-to-run released, `Stop`      STOP; the loop continues, the robot holds until it is reset
 
-What people ask for (`core/orders.py`) is done at the start of a tick, before anything is measured.
+Operator commands (`core/orders.py`) are executed at the start of a tick, before anything is measured.
 """
 
 import logging
@@ -55,11 +56,11 @@ from robot_runtime.wire.messages import Welcome
 logger = logging.getLogger(__name__)
 
 FAR_ANSWERS = "the policy's answers lie far outside the robot's ranges"
-"""How the fault of such a run begins."""
+"""The start of the fault of such a run."""
 
 
 class Runner:
-    """Drives one robot with one server until told to stop."""
+    """Runs one robot with one server until it is stopped."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Runner:
         latency: LatencyEstimator | None = None,
     ) -> None:
         """
-        method: the one that runs, whatever the config says.
+        method: the one that runs, whatever the config has.
         latency: measured over this connection (`probe.latency_for`), so that the first request knows it; None
             learns it on the way.
         InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk; the
@@ -124,19 +125,19 @@ class Runner:
             with self._closed_if_refused():
                 self.teleop = TeleopInRun(config, self.executor, self.record, self._log, self.orders)
         self.success: bool | None = None
-        """What a judge of the task says of the run, for its log; None: nobody has judged it."""
+        """What a judge of the task reports about the run, for its log; None: not judged."""
         self.why = ""
-        """Why it is no success, if the judge says that."""
+        """Why it is no success, if the judge reports that."""
         self._motion_check = MotionCheck(1.0 / config.control_hz)
         self._mode = self.executor.mode
         self._end_ns: int | None = None
-        self._stands = self._is_broken = self._is_error_reported = self._is_ending = False
+        self._stands_still = self._is_broken = self._is_error_reported = self._is_ending = False
         self._is_cut_off = False
         self._should_stop: Callable[[], bool] = lambda: False
 
     @property
     def run_log(self) -> RunLogWriter | None:
-        """The log that is being written; None: there is none."""
+        """The log that is being written; None: no log."""
         return None if self._logged is None else self._logged.writer
 
     def run(
@@ -145,10 +146,10 @@ class Runner:
         on_tick: Callable[[Tick], None] = lambda tick: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> RunRecord:
-        """Control the robot until it is told to stop and stands still; returns what happened.
+        """Control the robot until it is stopped and at rest; return the record.
 
-        A run that cannot go on ends by itself, `RunRecord.fault` says why. An error of a callback goes out
-        once the robot stands.
+        A run that cannot continue ends by itself, `RunRecord.fault` states why. An error of a callback is
+        raised once the robot is at rest.
         """
         self.begin(should_stop=should_stop)
         with self:
@@ -203,9 +204,9 @@ class Runner:
     def begin(
         self, *, should_stop: Callable[[], bool] = lambda: False, on_rest: Callable[[], None] = lambda: None
     ) -> None:
-        """Wait for the cameras' first pictures, become the control thread, and stand where the robot is.
+        """Wait for the cameras' first images, become the control thread, and hold where the robot is.
 
-        should_stop: whether to come to rest, asked at every tick.
+        should_stop: whether to come to rest, checked at every tick.
         on_rest: called once the drivers are stopped.
         SchemaMismatchError: the policy needs another camera.
         """
@@ -268,9 +269,9 @@ class Runner:
         return body
 
     def tick(self) -> Tick | None:
-        """Wait for the next control tick and do it; None once the robot has been stopped and stands.
+        """Wait for the next control tick and run it; None once the robot has been stopped and is at rest.
 
-        One that stands because hold-to-run was let go goes on standing, until it is reset.
+        A robot that was stopped by releasing hold-to-run holds until it is reset.
         """
         if self._is_cut_off:
             return None
@@ -301,11 +302,11 @@ class Runner:
                 self.teleop.commanded(self._config.clock.now_ns())
         except KeyboardInterrupt:
             raise
-        except BaseException:  # of a driver
+        except BaseException:  # an error of a driver
             self._is_broken = True
             raise
         if self._is_cut_off:
-            self._config.robot.stop()  # what this tick wrote came after `cut_off`
+            self._config.robot.stop()  # this tick wrote after `cut_off`
             return None
         if self._step.state is not None:
             self._motion_check.add(tick.command, self._step.state)
@@ -338,16 +339,16 @@ class Runner:
 
     @property
     def state(self) -> RobotState | None:
-        """As it was measured last; None before the first tick."""
+        """The state as last measured; None before the first tick."""
         return self._step.state
 
     def reset(self) -> None:
-        """Leave STOP, and go on: stand where the robot is. ValueError: its state is none to stand in."""
+        """Leave STOP and resume: hold where the robot is. ValueError: the measured state is invalid."""
         self.operator.reset(self._config.clock.now_ns())
         self._is_ending = False
 
     def _reset(self, now_ns: int) -> None:
-        """As ordered, in mid-run."""
+        """Reset by an operator command, during the run."""
         if self._is_ending:
             raise InvalidValueError("the run is ending")
         self.operator.reset(now_ns)
@@ -360,7 +361,7 @@ class Runner:
     ) -> None:
         """Bring the robot to rest, then stop its drivers.
 
-        At once if a driver has failed, or if something is raised while the robot comes to rest: a second
+        They are stopped at once if a driver has failed, or if the robot is already braking: a second
         Ctrl-C does not wait.
         """
         is_urgent = not isinstance(error, Exception | None) and self.executor.mode is Mode.STOP
@@ -392,7 +393,7 @@ class Runner:
         if self.executor.counts.stalls and read_s.quantile(0.5) > 0.5 * period_s:
             self._log.say(
                 f"reading the robot takes {1e3 * read_s.quantile(0.5):.3g} ms, a control period is "
-                f"{1e3 * period_s:.3g} ms: a driver's read() returns the last measurement and does not wait",
+                f"{1e3 * period_s:.3g} ms: a driver's read() has to return the last measurement and not wait",
                 is_routine=False,
             )
         unmoved, is_all = self._motion_check.unmoved()
@@ -402,14 +403,14 @@ class Runner:
         if not fault and (num_far := self.executor.counts.far_answers):
             fault = f"{FAR_ANSWERS}, {num_far} were refused; of the last, {self.executor.why_far}"
         if self.record.num_splices == 0 and self.record.num_led == 0 and not fault:
-            why = self.executor.why_no_rows() if self.record.has_policy else "nobody led it"
+            why = self.executor.why_no_rows() if self.record.has_policy else "no person drove it"
             fault = f"the robot did not move: {why}"
         if is_all and not fault:
             fault = f"the robot did not move: {unmoved[0]}"
         self.record.fault = fault
 
     def _is_over(self) -> bool:
-        """Whether to come to rest now."""
+        """Whether the run ends now: its error or its fault leaves nothing to do."""
         if (error := self._step.error) is not None:
             self._say_it_rests(error)
             return True
@@ -422,8 +423,8 @@ class Runner:
             self._log.say(f"the robot comes to rest: {type(error).__name__}: {error}", is_routine=False)
 
     def _say_why_it_stands(self, now_ns: int) -> None:
-        """One line each time the robot has stood still for longer than it should."""
+        """Log each time that the robot has stood still for longer than it should."""
         why = self.executor.why_it_stands(now_ns) if self.record.has_policy else None
-        if why is not None and not self._stands:
+        if why is not None and not self._stands_still:
             self._log.notices.note("the robot stood still", f"the robot stands still: {why}")
-        self._stands = why is not None
+        self._stands_still = why is not None

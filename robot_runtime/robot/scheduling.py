@@ -22,14 +22,15 @@ _SWITCH_INTERVAL_S = 1e-4
 def real_time_thread(
     *, use_fifo: bool = True, priority: int = 50, helpers: Sequence[int] = ()
 ) -> Iterator[str]:
-    """Run the calling thread under SCHED_FIFO if allowed, else with the finest timers; yields what it got.
+    """Run the calling thread under SCHED_FIFO if allowed, else with the finest timers; yields a line on what
+    was set.
 
-    Also freezes what the garbage collector knows, without looking through it (with large libraries loaded
-    that takes 0.3 s, in which a server seems lost), and makes the interpreter lock change hands quickly.
+    Also freezes the garbage collector's objects without a collection (with large libraries loaded
+    one takes 0.3 s, in which a server seems lost), and shortens the interpreter's switch interval.
     Undone on exit.
 
     helpers: native ids of threads that run Python beside this one. They get a lower priority of the same
-        class: an ordinary thread that is pushed aside while it holds the interpreter lock would keep this one
+        class: an ordinary thread that is preempted while it holds the interpreter lock would keep this one
         waiting for as long (500 Hz, both cores busy: p99 0.7 ms late instead of 0.1).
     """
     old_policy, old_param = os.sched_getscheduler(0), os.sched_getparam(0)
@@ -68,14 +69,14 @@ def _schedule(use_fifo: bool, priority: int, helpers: Sequence[int]) -> str:
 
 
 def _prctl(option: int, value: int = 0) -> int:
-    """Of the calling thread."""
+    """Set or read an option of the calling thread."""
     found: int = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
     return found
 
 
 @dataclass(frozen=True)
 class TickTiming:
-    """One tick of a `Pacer`."""
+    """The timing of one tick of a `Pacer`."""
 
     now_ns: int
     lateness_ns: int
@@ -87,8 +88,8 @@ class TickTiming:
 class Pacer:
     """Ticks at absolute deadlines `start + k*period`.
 
-    A tick that overruns loses the deadlines it slept through; they are counted, never caught up in a burst.
-    By a clock that has gone back they begin anew, a period from its time.
+    A tick that overruns skips the deadlines that it missed; they are counted, never caught up in a burst.
+    If the clock has gone back, the deadlines restart one period from its time.
     """
 
     def __init__(self, clock: Clock, *, period_ns: int) -> None:
@@ -112,20 +113,20 @@ class Pacer:
 
 
 class LateCause:
-    """Why the control thread's ticks come late, as far as this process is to blame: a Python thread that runs
-    beside it holds the interpreter lock, which only one thread has at a time.
+    """Why the control thread's ticks come late, as far as this process causes it: another Python thread holds
+    the interpreter lock, which only one thread has at a time.
 
-    By the kernel's account of each thread, on Linux; elsewhere nothing is known. Ticks in time cost nothing.
+    It uses the kernel's CPU time of each thread, on Linux only. Ticks in time cost nothing.
     """
 
     def __init__(self) -> None:
         self.why = ""
-        """In words; empty: no tick was late, or it is not known."""
+        """The cause in words; empty: no tick was late, or the cause is unknown."""
         self._began_ns = 0
         self._before: dict[int, int] = {}
 
     def note(self, lateness_ns: int, *, period_ns: int) -> None:
-        """A tick has come; in the control thread."""
+        """Note the lateness of a tick; in the control thread."""
         now_ns = time.monotonic_ns()
         if lateness_ns < period_ns // 2 or now_ns - self._began_ns < _SHORTEST_NS:
             return
@@ -153,14 +154,14 @@ class LateCause:
 
 
 _SHORTEST_NS, _LONGEST_NS = 200_000_000, 2_000_000_000
-"""Between two late ticks over which the accounts are compared [ns]."""
+"""Time between two late ticks over which CPU times are compared [ns]."""
 _HOLDS_SHARE, _LEAST_SHARE = 0.5, 0.05
-"""Of what all threads of the process have run, and of the time, for a thread to be named."""
+"""Shares of the CPU time of all threads, and of the elapsed time, from which a thread is named."""
 _JIFFY_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def _thread_times() -> dict[int, int]:
-    """Native id -> how long it has run so far [ns], to a hundredth of a second."""
+    """Return native id -> CPU time so far [ns], to a hundredth of a second."""
     out = {}
     for path in Path("/proc/self/task").glob("*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""What happened in a run: `RunRecord` sums up every tick and splice, and keeps the newest of them.
+"""What happened in a run: `RunRecord` sums up every tick and splice, and keeps the newest.
 
 ticks      1 2 3 ................................. n
 figures    |<------------ of all, in fixed memory ->|
@@ -35,11 +35,11 @@ KEPT_TICKS = 15_000
 """Half a minute at 500 Hz, 10 MB."""
 KEPT_LINES = 1000
 KEPT_REQUESTS = 64
-"""Whose rows are told apart: more than can be under way at once."""
+"""Requests whose rows are distinguished: more than can be in flight at once."""
 
 
 class RunRecord:
-    """One run's figures, and its newest ticks, splices and lines, in order."""
+    """The figures of one run, and its newest ticks, splices and lines, in order."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class RunRecord:
         period_ns: int | None = None,
     ) -> None:
         """
-        counts: the executor's own, shared with it.
-        period_ns: of the control loop [ns], as the limits count: how late a tick was is no jerk of the robot.
-            None: ticks are as far apart as their times say.
-        keep: how many ticks, and how many splices; None keeps all, for episodes that are looked at whole.
+        counts: the executor's counts, shared with it.
+        period_ns: of the control loop [ns], as the limits count: lateness of a tick is no jerk of the robot.
+            None: the period is the difference of the ticks' times.
+        keep: how many ticks, and how many splices; None keeps all, for episodes that are evaluated whole.
         """
         self.counts = Counts() if counts is None else counts
         self.ticks = deque[Tick](maxlen=keep)
@@ -60,34 +60,34 @@ class RunRecord:
         self.log = deque[tuple[int, str]](maxlen=KEPT_LINES)
         """What happened, with its time [ns]: changes of mode, server lost and back, answers not used."""
         self.listeners: list[Callable[[int, str, bool], object]] = []
-        """Told of each line: its time [ns], its text, whether it is routine."""
+        """Called with each line: its time [ns], its text, whether it is routine."""
         self.log_files: list[Path] = []
         """Where the run was logged, once it is over."""
         self.log_fault = ""
-        """Why the log of the run stopped before the run did; empty: it did not, or there was none."""
+        """Why the log of the run stopped before the run did; empty: it did not, or there was no log."""
         self.armed = deque[tuple[int, str]](maxlen=KEPT_LINES)
-        """When the robot was armed [ns], and by what; a robot that needs no arming has none."""
+        """When the robot was armed [ns], and by what; empty for a robot that needs no arming."""
         self.orders = deque[TakenOrder](maxlen=KEPT_LINES)
-        """What people asked for, done and refused."""
+        """Operator commands, done and refused."""
         self.episodes = deque[EpisodeMark](maxlen=KEPT_LINES)
-        """Trials that somebody has marked and that are over."""
+        """Trials that were marked and are over."""
         self.lateness_ns = Distribution()
         self.lead_latency_s = Distribution()
-        """From each thing that a person did to the tick that commanded by it [s]."""
+        """From each input of a person to the tick that commanded it [s]."""
         self.num_led = 0
-        """Ticks in which a person led a part."""
+        """Ticks in which a person drove a part."""
         self.has_policy = True
-        """Whether anybody was asked; else a person drives, and standing is hers to explain."""
+        """Whether there is a policy; else a person drives, and a stationary robot is no fault."""
         self.num_skipped = 0
         """Control deadlines that passed unserved."""
         self.refused_pictures = self.reused_pictures = 0
-        """Pictures of cameras that were not shown, and requests that showed one again."""
+        """Camera images that were rejected, and requests that repeated an image."""
         self.fault = ""
-        """Why the run ended by itself, or never moved the robot; empty if it was told to end."""
+        """Why the run ended by itself, or never moved the robot; empty if it was ended on purpose."""
         self.num_ticks = self.num_splices = 0
         self.first_splice: Splice | None = None
         self.start_ns: int | None = None
-        """Of its first tick [ns]."""
+        """Time of its first tick [ns]."""
         self._held_ns = Counter[Cause]()
         self._num_clipped = self._num_smoothed = 0
         self._behind = 0.0
@@ -134,20 +134,19 @@ class RunRecord:
         self.splices.append(splice)
 
     def commands(self) -> np.ndarray:
-        """(T, 1 + D) time [ns] and the numbers of every command the drivers were given, of the ticks that are
-        kept."""
+        """(T, 1 + D) time [ns] and the numbers of every command given to the drivers, of the kept ticks."""
         return np.array([[tick.now_ns, *_numbers(tick.command)] for tick in self.ticks])
 
     def sent(self) -> np.ndarray:
-        """As `commands`, but what the drivers really sent, within their own limits."""
+        """As `commands`, but what the drivers actually sent, within their own limits."""
         return np.array([[tick.now_ns, *_numbers(tick.sent or tick.command)] for tick in self.ticks])
 
     def digest(self) -> str:
-        """A fingerprint of `commands`: equal if and only if every bit of them is.
+        """Return a fingerprint of `commands`: equal if and only if every bit of them is.
 
         InvalidValueError: not all ticks are kept.
         """
-        import hashlib  # a robot does not need it
+        import hashlib  # not needed to run a robot
 
         if not self.is_whole:
             raise InvalidValueError(f"of {self.num_ticks} ticks the last {len(self.ticks)} are kept, not all")
@@ -155,14 +154,14 @@ class RunRecord:
 
     @property
     def chunks_per_s(self) -> float:
-        """Of those that ran, by the captures they saw; 0 for fewer than two."""
+        """Chunks per second that ran, by their capture times; 0 for fewer than two."""
         if self.first_splice is None or self.num_splices < 2:
             return 0.0
         seen_ns = self.splices[-1].source.t_obs_ns - self.first_splice.source.t_obs_ns
         return (self.num_splices - 1) * NS_PER_S / seen_ns if seen_ns > 0 else 0.0
 
     def summary(self) -> dict[str, float]:
-        """The figures every method is judged by, besides the task's own score."""
+        """Return the figures by which methods are compared, besides the task's own score."""
         return {
             "duration_s": self._duration_s,
             "stalled_s": self._held_ns.total() / NS_PER_S,
@@ -186,7 +185,7 @@ class RunRecord:
         }
 
     def _led_figures(self) -> dict[str, float]:
-        """Of a run in which a person led."""
+        """Return the figures of a run in which a person drove."""
         latency_s = self.lead_latency_s
         if latency_s.count == 0:
             return {}
@@ -201,9 +200,9 @@ class RunRecord:
         return (self.ticks[-1].now_ns - self.start_ns) / NS_PER_S if self.start_ns is not None else 0.0
 
     def why_it_stood(self) -> str:
-        """A sentence, if the robot stood still for more than half of the time that it was armed; else empty.
+        """Return a sentence if the robot stood still for more than half of its armed time; else empty.
 
-        That it waited for a person is no fault of anybody's.
+        Waiting for an operator is no fault.
         """
         if not self.has_policy:
             return ""
@@ -220,16 +219,16 @@ class RunRecord:
         return f"the robot stood still for {held_s:.1f} of {armed_s:.1f} s: {why}"
 
     def num_resent_rows(self) -> int:
-        """See `_RowsSent`: 0 by construction."""
+        """Return `_RowsSent.num_resent`: 0 by construction."""
         return self._rows.num_resent
 
     def num_repeated_rows(self) -> int:
-        """See `_RowsSent`: what a naive splice goes back over."""
+        """Return `_RowsSent.num_repeated`: the rows that a naive splice repeats."""
         return self._rows.num_repeated
 
     def rows_sent(self) -> list[tuple[int, int]]:
-        """(request id, row) of every row in the order in which they came due, a row once for each time; of
-        the ticks that are kept."""
+        """Return (request id, row) of every row in the order in which they came due, once for each time; of
+        the kept ticks."""
         rows = [
             (tick.source.request_id, tick.row)
             for tick in self.ticks
@@ -239,7 +238,7 @@ class RunRecord:
 
 
 class _RowsSent:
-    """Rows that were sent twice in one sense or another, of the newest `KEPT_REQUESTS` answers."""
+    """Counts rows that were sent twice, of the newest `KEPT_REQUESTS` answers."""
 
     def __init__(self) -> None:
         self.num_resent = 0
@@ -250,7 +249,7 @@ class _RowsSent:
         self.num_repeated = 0
         """Rows sent although the time they were meant for had passed when their chunk entered the plan.
 
-        The robot was moving, so it had already been where they lead: the rows a naive splice goes back over.
+        The robot was moving, so it had passed their targets already: the rows that a naive splice repeats.
 
             capture            arrival
                0    1    2    3 |               meant for: rows 0 to 3 are past
@@ -262,14 +261,14 @@ class _RowsSent:
         self._repeated: dict[int, set[int]] = {}
 
     def begin(self, request_id: int, first_fresh_row: int) -> None:
-        """An answer enters the plan; rows before that one were meant for times that are past."""
+        """Note that an answer enters the plan; its rows before `first_fresh_row` are due in the past."""
         for of in (self._latest, self._first_fresh, self._repeated):
             while len(of) >= KEPT_REQUESTS:
                 del of[next(iter(of))]
         self._first_fresh[request_id] = first_fresh_row
 
     def add(self, request_id: int, row: int) -> None:
-        """A tick is on its way to a row; as often as there are ticks."""
+        """Note the row that a tick moves toward; called at every tick."""
         if self._last == (request_id, row):
             return
         self._last = (request_id, row)
@@ -283,32 +282,32 @@ class _RowsSent:
 
 
 class _Jerk:
-    """Third derivative of what arms and other groups of joints were told, by divided differences from tick to
-    tick.
+    """Third derivative of the commands of arms and other groups of joints, by divided differences between
+    ticks.
 
-    The largest of the joints' [rad/s^3] and of the hands' positions [m/s^3].
+    The largest of the joints' [rad/s^3] and of the end effectors' positions [m/s^3].
     """
 
     def __init__(self, period_ns: int | None) -> None:
         self._period_ns, self._num_ticks = period_ns, 0
         self.sizes = Distribution()
         self._before: dict[tuple[str, type], list[tuple[float, np.ndarray]]] = {}
-        """Of each part's last command: value, velocity, acceleration, each with the time it is of [s]."""
+        """Value, velocity and acceleration of each part's last command, each with its time [s]."""
 
     def add(self, tick: Tick) -> None:
-        """One more command; of a part that is new, or told another kind of it, differences begin anew."""
+        """Add a command; for a new part, or another kind of command, the differences restart."""
         self._num_ticks += 1
         now_ns = tick.now_ns if self._period_ns is None else self._num_ticks * self._period_ns
         before, self._before, largest = self._before, {}, -1.0
-        for name, told in tick.command.parts.items():
-            match told:
+        for name, commanded in tick.command.parts.items():
+            match commanded:
                 case JointCommand(q=values) | PoseCommand(p_BE=values):
-                    key = name, type(told)
+                    key = name, type(commanded)
                     derivatives = _derivatives(now_ns / NS_PER_S, values, before.get(key, []))
                     self._before[key] = derivatives[:3]
                     if len(derivatives) == 4:
                         jerk = derivatives[3][1]
-                        is_joints = isinstance(told, JointCommand)
+                        is_joints = isinstance(commanded, JointCommand)
                         size = float(np.abs(jerk).max() if is_joints else np.linalg.norm(jerk))
                         largest = max(largest, size)
         if largest >= 0.0:
@@ -316,30 +315,31 @@ class _Jerk:
 
 
 class MotionCheck:
-    """Whether the robot moves as it is commanded to: joints, end effectors and the places of bases.
+    """Whether the robot moves as it is commanded to: joints, end effectors and poses of bases.
 
-    Of each number the way that was commanded and the way that was measured, from the least to the largest. A
-    gripper on an object may stay where it is, and is not looked at.
+    It compares, for each number, the commanded and the measured range, from least to largest. A gripper on an
+    object may stay where it is, so grippers are not checked.
     """
 
     def __init__(self, period_s: float) -> None:
-        """period_s: for which a joint velocity is commanded [s]."""
+        """period_s: how long a joint velocity is commanded [s]."""
         self._period_s = period_s
         self._ends: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         """(part, what) -> the least and the largest (2, n), commanded and measured."""
-        self._led: dict[str, np.ndarray] = {}
-        """Part -> where velocities have led it (n,)."""
+        self._integrated: dict[str, np.ndarray] = {}
+        """Part -> the integral of its velocities (n,)."""
 
     def add(self, command: Command, state: RobotState) -> None:
-        """One more tick."""
-        for part, told in command.parts.items():
+        """Add a tick."""
+        for part, commanded in command.parts.items():
             measured = state.parts.get(part)
-            match told, measured:
+            match commanded, measured:
                 case JointCommand(q=q), ArmState():
                     self._note((part, "joint"), q, measured.q)
                 case JointVelocityCommand(dq=dq), ArmState():
-                    led = self._led[part] = self._led.get(part, np.zeros(len(dq))) + self._period_s * dq
-                    self._note((part, "joint"), led, measured.q)
+                    moved = self._integrated.get(part, np.zeros(len(dq))) + self._period_s * dq
+                    self._integrated[part] = moved
+                    self._note((part, "joint"), moved, measured.q)
                 case PoseCommand(p_BE=p_BE), ArmState(X_BE=pin.SE3() as X_BE):
                     self._note((part, "axis"), p_BE, X_BE.translation)
                 case BasePoseCommand(x_WB=x_WB), BaseState(x_WB=np.ndarray() as at):
@@ -351,7 +351,8 @@ class MotionCheck:
         self._ends[what] = np.minimum(low, both), np.maximum(high, both)
 
     def unmoved(self) -> tuple[list[str], bool]:
-        """A sentence for each part of which something did not move, and whether nothing at all moved."""
+        """Return a sentence for each part that did not move in some axis, and whether nothing moved at
+        all."""
         out, num_moved = [], 0
         for (part, what), (low, high) in self._ends.items():
             commanded, moved = high - low
@@ -371,15 +372,15 @@ class MotionCheck:
 
 
 ASKED = 0.05
-"""A way that is commanded on purpose [rad or m]."""
+"""A range that counts as a commanded motion [rad or m]."""
 FOLLOWED = 0.1
-"""Who moves less than this share of it does not follow."""
+"""A part that moves less than this share of it does not follow."""
 
 
 def _derivatives(
     now_s: float, values: np.ndarray, before: list[tuple[float, np.ndarray]]
 ) -> list[tuple[float, np.ndarray]]:
-    """Value, velocity, acceleration and jerk, each with the time it is of, as far as the last ones go."""
+    """Return value, velocity, acceleration and jerk, each with its time, as far as `before` reaches."""
     out = [(now_s, values)]
     for time_s, value in before:
         newest_s, newest = out[-1]
@@ -388,7 +389,7 @@ def _derivatives(
 
 
 def _numbers(command: Command) -> list[float]:
-    """Of "arm", "base" and "gripper" first, then of the other parts in their order."""
+    """Return the numbers of "arm", "base" and "gripper" first, then of the other parts in their order."""
     usual = [name for name in (ARM, BASE, GRIPPER) if name in command.parts]
     out: list[float] = []
     for name in (*usual, *(name for name in command.parts if name not in usual)):

@@ -1,4 +1,4 @@
-"""A teleoperator in a run: `TeleopInRun` puts it, followers of the parts and the executor together."""
+"""A teleoperator in a run: `TeleopInRun` connects it, the followers of the parts and the executor."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -23,13 +23,13 @@ from robot_runtime.teleop.leading import Leading
 from robot_runtime.teleop.parts import followers_for, leadable
 from robot_runtime.teleop.watched import WatchedTeleoperator
 
-_TOLD_NS = NS_PER_S // 4
+_REPORT_NS = NS_PER_S // 4
 _REFUSED_NS = 6 * NS_PER_S
-"""How often a teleoperator is told how the run goes, and how long why an order was refused [ns]."""
+"""How often a teleoperator gets the state of the run, and how long a refusal is shown [ns]."""
 
 
 class TeleopInRun(AbstractContextManager["TeleopInRun"]):
-    """A context manager, in which it is read; else the control thread owns it."""
+    """A context manager that reads the teleoperator; otherwise the control thread owns it."""
 
     def __init__(
         self, config: RunConfig, executor: Executor, record: RunRecord, log: Logbook, orders: OperatorQueue
@@ -39,7 +39,7 @@ class TeleopInRun(AbstractContextManager["TeleopInRun"]):
         assert config.teleop is not None
         self._record = record
         self._say_to_person = config.say
-        self._executor, self._begun_ns, self._told_ns = executor, -1, 0
+        self._executor, self._begun_ns, self._reported_ns = executor, -1, 0
         self._refused, self._refused_ns = "", 0
         settings = config.teleop_config
         if config.policy is None:
@@ -65,20 +65,20 @@ class TeleopInRun(AbstractContextManager["TeleopInRun"]):
 
     @property
     def thread_ids(self) -> list[int]:
-        """Of the thread that reads it."""
+        """Id of the thread that reads it."""
         return [] if self._watched.thread_id is None else [self._watched.thread_id]
 
     @property
     def led(self) -> tuple[str, ...]:
-        """Parts that the person leads now."""
+        """Parts that the person drives now."""
         return self._leading.led
 
     def look(self, state: RobotState, now_ns: int) -> None:
-        """Do what she does; after the state was measured, before the tick."""
+        """Follow the teleoperator; called after the state was measured, before the tick."""
         self._leading.look(state, now_ns)
         self._record.num_led += bool(self._leading.led)
-        if now_ns - self._told_ns >= _TOLD_NS:
-            self._told_ns, self._watched.run = now_ns, self._run(now_ns)
+        if now_ns - self._reported_ns >= _REPORT_NS:
+            self._reported_ns, self._watched.run = now_ns, self._run(now_ns)
 
     def _run(self, now_ns: int) -> LedRun:
         marks, episode = self._record.episodes, ""
@@ -95,12 +95,12 @@ class TeleopInRun(AbstractContextManager["TeleopInRun"]):
         )
 
     def commanded(self, now_ns: int) -> None:
-        """The drivers have the command of this tick."""
+        """Note that the drivers have the command of this tick."""
         if (fresh_ns := self._leading.fresh_ns) is not None:
             self._record.lead_latency_s.add(max(now_ns - fresh_ns, 0) / NS_PER_S)
 
     def __enter__(self) -> "TeleopInRun":
-        """Whatever its `open` raises."""
+        """Open it; raises what its `open` raises."""
         self._watched.__enter__()
         if keys := self._watched.help:
             self._say_to_person(f"{self._watched.name}:\n{keys}")
@@ -110,7 +110,8 @@ class TeleopInRun(AbstractContextManager["TeleopInRun"]):
         self._watched.__exit__(*error)
 
     def _hear(self, taken: TakenOrder) -> None:
-        """Somebody handed parts back: she has to engage anew. And what she is told."""
+        """Take the outcome of an operator command: a refusal is shown, handed-back parts must be engaged
+        again."""
         if taken.by == self._watched.name:
             self._refused, self._refused_ns = taken.refused, taken.done_ns
         if not taken.refused and isinstance(taken.order, BeginEpisode | EndEpisode):
@@ -120,8 +121,8 @@ class TeleopInRun(AbstractContextManager["TeleopInRun"]):
 
 
 class _ByOrders:
-    """An executor as `Leading` leads it: what is taken over and handed back are orders with her name, so that
-    the run's record has them as it has anybody's."""
+    """The executor as `Leading` uses it: takeovers and handbacks become operator commands in the
+    teleoperator's name, so that the run's record has them."""
 
     def __init__(self, executor: Executor, orders: OperatorQueue, by: str, clock: Clock) -> None:
         self._executor, self._orders, self._by, self._clock = executor, orders, by, clock
@@ -154,7 +155,7 @@ class _ByOrders:
         self._executor.lead(commands, now_ns)
 
     def _do(self, order: Order) -> None:
-        """In this tick."""
+        """Execute the operator command in this tick."""
         taken = self._orders.do(order, self._by, self._clock.now_ns())
         if taken.refused:
             raise InvalidValueError(taken.refused)

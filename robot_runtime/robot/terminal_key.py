@@ -1,10 +1,10 @@
-"""Keys of the terminal that the run was started in: `KeySwitch`, one of them, to arm with; `Terminal`, all.
+"""Keys of the terminal that the run was started in: `KeySwitch`, one key, for arming; `Terminal`, all.
 
-It stops nothing and is no safety function. A terminal tells strokes, not releases: a key that is held
-repeats, but the first repeat comes after some 500 ms and the others depend on the desktop, so letting go
+It stops nothing and is no safety function. A terminal reports strokes, not releases: a key that is held
+repeats, but the first repeat comes after some 500 ms and the others depend on the desktop, so releasing it
 would be noticed after half a second or never. It is therefore not taken for `hold_to_run`.
 
-The terminal gives keys at once and unseen from `open` on, and is put back as it was by `close`, at
+From `open` on the terminal gives keys at once and without echo; it is restored by `close`, at
 the end of the process, and, if that is killed, by a shell that waits for its death.
 """
 
@@ -22,16 +22,16 @@ _GUARD = """
 exec 3<&0 4>&1
 (read farewell <&3 || { [ "$(stty -g <&4)" = "$1" ] && stty "$0" <&4; }) >/dev/null &
 """
-"""If the pipe at standard input ends without a line, sets the terminal at standard output, if that is still
-as we had it; in the background, so that it is nobody's child."""
+"""If the pipe at standard input ends without a line, restores the terminal at standard output, unless its
+settings have changed since; in the background, so that it is no one's child."""
 
 
 class Terminal:
-    """Strokes of a terminal's keys, from `open` to `close`."""
+    """Reads strokes of a terminal's keys, from `open` to `close`."""
 
     def __init__(self, what: str, *, descriptor: int | None = None) -> None:
         """
-        what: is wanted of it, for the sentences that say it cannot be had.
+        what: the purpose, for error messages.
         descriptor: of the terminal; None: standard input.
         """
         self._what, self._fd = what, descriptor or 0
@@ -39,14 +39,14 @@ class Terminal:
         self._guard: int | None = None
 
     def open(self) -> None:
-        """Have the terminal give keys at once. DriverError: standard input is no terminal."""
+        """Make the terminal give keys at once. DriverError: standard input is no terminal."""
         if self._before is not None:
             return
         if not os.isatty(self._fd):
-            raise DriverError(f"{self._what} is one of a terminal, and standard input is none")
+            raise DriverError(f"{self._what} needs a terminal, and standard input is none")
         if not _is_in_front(self._fd):  # setting the terminal would stop this process
             raise DriverError(
-                f"nobody could press {self._what}: this process is in the background of its terminal"
+                f"{self._what} cannot be pressed: this process is in the background of its terminal"
             )
         self._before = termios.tcgetattr(self._fd)
         atexit.register(self.close)
@@ -54,15 +54,15 @@ class Terminal:
         termios.tcflush(self._fd, termios.TCIFLUSH)
 
     def fileno(self) -> int:
-        """Readable when there are strokes."""
+        """Return the descriptor, which is readable when there are strokes."""
         return self._fd
 
     def read(self) -> bytes:
-        """What was struck since the last read; never waits. DriverError: no terminal."""
+        """Return the keys that were struck since the last read; never waits. DriverError: no terminal."""
         try:
             if not select.select([self._fd], [], [], 0.0)[0]:
                 return b""
-            if not _is_in_front(self._fd):  # what is struck is for another, and reading it would stop us
+            if not _is_in_front(self._fd):  # the strokes are for another process; reading stops this one
                 return b""
             struck = os.read(self._fd, 1024)
         except OSError as error:
@@ -72,7 +72,7 @@ class Terminal:
         return struck
 
     def close(self) -> None:
-        """Put the terminal back as it was."""
+        """Restore the terminal."""
         before, self._before = self._before, None
         if before is None:
             return
@@ -87,15 +87,15 @@ class Terminal:
 
 
 class KeySwitch:
-    """A key of a terminal; pressed once for each stroke."""
+    """A key of a terminal as a switch; pressed once for each stroke."""
 
     tells_release = False
 
     def __init__(self, key: str = "a", *, descriptor: int | None = None) -> None:
         """
-        key: one character; of a letter the capital one does, too: with Caps Lock on there is no other.
+        key: one character; a letter works in either case, because of Caps Lock.
         descriptor: of the terminal; None: standard input.
-        InvalidValueError: no single character.
+        InvalidValueError: not a single character.
         """
         if len(key) != 1 or not key.isprintable():
             raise InvalidValueError(f"key is one character, got {key!r}")
@@ -104,33 +104,34 @@ class KeySwitch:
         self._terminal = Terminal(f"the key {self.name}", descriptor=descriptor)
 
     def open(self) -> None:
-        """Have the terminal give keys at once. DriverError: standard input is no terminal."""
+        """Make the terminal give keys at once. DriverError: standard input is no terminal."""
         self._terminal.open()
 
     def fileno(self) -> int:
-        """Readable when there are strokes."""
+        """Return the descriptor, which is readable when there are strokes."""
         return self._terminal.fileno()
 
     def read(self) -> bool:
-        """Whether the key was struck since the last read; other keys are lost. DriverError: no terminal."""
+        """Whether the key was struck since the last read; other keys are dropped. DriverError: no
+        terminal."""
         struck = self._terminal.read()
         return any(key in struck for key in self._keys)
 
     def close(self) -> None:
-        """Put the terminal back as it was."""
+        """Restore the terminal."""
         self._terminal.close()
 
 
 def _is_in_front(fd: int) -> bool:
-    """Whether the terminal's keys are for this process, as far as it is its terminal."""
+    """Whether this process is in the foreground of the terminal, if it is its terminal."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:  # no process is in front of one that controls none
+    except OSError:  # a terminal that controls no process has none in the foreground
         return True
 
 
 def _set_and_guarded(fd: int) -> int | None:
-    """Set the terminal; a pipe whose end has it put back. None where there is no `stty`."""
+    """Set the terminal; return a pipe whose end restores it. None where there is no `stty`."""
     before = _stty(fd)
     tty.setcbreak(fd)  # Ctrl-C stays Ctrl-C
     reader, writer = os.pipe()
@@ -140,7 +141,7 @@ def _set_and_guarded(fd: int) -> int | None:
             stdin=reader,
             stdout=fd,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # neither a Ctrl-C nor the end of a process group is meant for it
+            start_new_session=True,  # neither Ctrl-C nor the end of a process group must reach it
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):

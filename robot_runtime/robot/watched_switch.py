@@ -1,8 +1,8 @@
-"""Switches as the control thread sees them: `WatchedSwitch` has what it was last, and says if that is old.
+"""Switches as the control thread sees them: `WatchedSwitch` has the last reading, and reports if it is old.
 
-one that is a file (`fileno`)   read by the control thread at every tick: nothing runs between foot and STOP
-any other                       read ─► Seen by a thread of its own, every millisecond: one that hangs keeps
-                                nobody waiting, and is lost after `SILENT_NS`
+one that is a file (`fileno`)   read by the control thread at every tick: nothing runs between switch and STOP
+any other                       read ─► Seen by a thread of its own, every millisecond: one that hangs blocks
+                                no other thread, and is lost after `SILENT_NS`
 """
 
 import threading
@@ -17,18 +17,18 @@ from robot_runtime.core.values.action import NS_PER_MS
 from robot_runtime.errors import DriverError, InvalidValueError
 
 SILENT_NS = 100 * NS_PER_MS
-"""A switch that has not been read for so long is lost."""
+"""A switch that has not been read for this long is lost."""
 _PERIOD_S = 0.001
 _JOIN_S = 0.5
 
 
 class Seen(NamedTuple):
-    """What a switch was when it was read last, by the machine's own monotonic clock."""
+    """The last reading of a switch, by the machine's monotonic clock."""
 
     t_ns: int
     is_pressed: bool
     num_presses: int
-    """Since the watch began; a switch that was pressed then has to be let go first."""
+    """Since the watch began; a switch that was pressed then has to be released first."""
     num_releases: int
 
 
@@ -46,21 +46,21 @@ class WatchedSwitch:
 
     @property
     def name(self) -> str:
-        """What the person is told to press."""
+        """The switch's name, for the operator."""
         return name_of(self._switch)
 
     @property
     def thread_id(self) -> int | None:
-        """Native, once it has begun; None if there is none."""
+        """Native id of the reading thread once it has begun; None without one."""
         return None if self._thread is None else self._thread.native_id
 
     @property
     def seen(self) -> Seen:
-        """What it was when it was read last."""
+        """The last reading."""
         return self._seen
 
     def look(self) -> Seen:
-        """What it is, or was when it was read last; never waits."""
+        """Return the current or the last reading; never waits."""
         if self._thread is None and self._error is None:
             try:
                 self._read()
@@ -69,17 +69,17 @@ class WatchedSwitch:
         return self._seen
 
     def why_lost(self) -> str:
-        """Why what was seen last says nothing of now; empty: it does."""
+        """Return why the last reading is no longer valid; empty: it is valid."""
         if self._error is not None:
             return f"{type(self._error).__name__}: {self._error}"
         silent_ns = time.monotonic_ns() - self._seen.t_ns
         return f"not read for {silent_ns / NS_PER_MS:.0f} ms" if silent_ns > SILENT_NS else ""
 
     def __enter__(self) -> Self:
-        """Whatever the switch's `open` raises."""
+        """Open the switch; raises what its `open` raises."""
         open_switch(self._switch)
         self._seen = self._seen._replace(t_ns=time.monotonic_ns())
-        self.look()  # what is pressed already is no press
+        self.look()  # a switch that is pressed already counts as no press
         if self._thread is not None:
             self._thread.start()
         return self
@@ -101,7 +101,9 @@ class WatchedSwitch:
     def _read(self) -> None:
         is_pressed, before = self._switch.read(), self._seen
         if not isinstance(is_pressed, bool | np.bool_):
-            raise DriverError(f"read() of {self.name} says True or False, got {type(is_pressed).__name__}")
+            raise DriverError(
+                f"expected True or False from read() of {self.name}, got {type(is_pressed).__name__}"
+            )
         self._seen = Seen(
             t_ns=time.monotonic_ns(),
             is_pressed=bool(is_pressed),
@@ -111,17 +113,17 @@ class WatchedSwitch:
 
 
 def check_hold_to_run(switch: Switch | None) -> None:
-    """InvalidValueError: it does not tell when it is let go, or is no switch."""
+    """InvalidValueError: it does not report its release, or is no switch."""
     check_switch("hold_to_run", switch)
     if switch is not None and not getattr(switch, "tells_release", True):
         raise InvalidValueError(
-            f"{getattr(switch, 'name', switch)} cannot be hold_to_run: it does not tell when it is let go "
+            f"{getattr(switch, 'name', switch)} cannot be hold_to_run: it does not report its release "
             "(a terminal's key repeats; the first repeat comes after half a second); take an InputSwitch"
         )
 
 
 def check_switch(what: str, switch: object) -> None:
-    """InvalidValueError: it is none."""
+    """InvalidValueError: it is no switch."""
     is_one = all(callable(getattr(switch, name, None)) for name in ("read", "close"))
     others = ("write", "num_joints", "num_values", "size")
     if switch is not None and not (is_one and not any(hasattr(switch, name) for name in others)):
@@ -131,18 +133,18 @@ def check_switch(what: str, switch: object) -> None:
 
 
 def name_of(switch: Switch) -> str:
-    """What the person is told to press."""
+    """Return the switch's name, for the operator."""
     return str(getattr(switch, "name", "") or f"the {type(switch).__name__}")
 
 
 def open_switch(switch: Switch) -> None:
-    """Before it is read, if it wants that; may be done twice."""
+    """Open it before it is read, if it has `open`; may be called twice."""
     if callable(begin := getattr(switch, "open", None)):
         begin()
 
 
 def is_held(hold_to_run: Switch | None) -> bool:
-    """Whether it is pressed; also if there is none."""
+    """Whether it is pressed; true without a switch."""
     return hold_to_run is None or hold_to_run.read()
 
 
@@ -154,9 +156,9 @@ def await_operator(
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    """Wait until a person wants it, for moves without a policy: she presses the one and holds the other.
+    """Wait for the operator before a move without a policy: press the one switch and hold the other.
 
-    InvalidValueError: one of them is no switch, or does not tell when it is let go.
+    InvalidValueError: one of them is no switch, or does not report its release.
     """
     check_switch("arm", arm)
     check_hold_to_run(hold_to_run)
@@ -165,10 +167,10 @@ def await_operator(
         open_switch(switch)
 
     def is_wanted() -> bool:
-        is_armed = arm is None or arm.read()  # also if the other is let go: a stroke of before is no wish
+        is_armed = arm is None or arm.read()  # read it even if the other is released, to drop earlier strokes
         return is_held(hold_to_run) and is_armed
 
-    was_wanted = is_wanted()  # what was pressed before has to be let go first
+    was_wanted = is_wanted()  # what was pressed before has to be released first
     if switches:
         hold = [] if hold_to_run is None else [f"hold {name_of(hold_to_run)}"]
         press = [] if arm is None else [f"press {name_of(arm)}"]

@@ -1,18 +1,18 @@
-"""One file describes a robot: `RobotFile`, read from TOML into the values that Python users build themselves.
+"""A robot described by one file: `RobotFile` reads TOML into the values that Python users build.
 
     name = "fr3"
 
-    [parts.arm]                       a name of your own: arm, left_arm, gripper, base, lift, ...
+    [parts.arm]                       a name of your choice: arm, left_arm, gripper, base, lift, ...
     driver = "franka-arm"             shipped, or my_robot.py:MyArm, or package.module:MyArm
-    host = "172.16.0.2"               whatever else the driver takes
+    host = "172.16.0.2"               and other arguments of the driver
     latency_s = 0.1                   command to motion: rows are sent that much earlier
 
     [parts.arm.limits]
     of = "fr3"                        a data sheet
     share = 0.2                       of its speeds and accelerations
 
-A file is looked at as a whole before any driver is made, and drivers are made before anything moves. Keys and
-names that nobody knows are refused with the nearest that are known.
+The whole file is checked before any driver is made, and drivers are made before anything moves. Unknown keys
+and names are refused with the nearest known ones.
 """
 
 import contextlib
@@ -48,34 +48,34 @@ from robot_runtime.user_code import UserCodeError
 __all__ = ["OpenRobot", "RobotFile", "open_robot"]
 
 ROBOTS = "robot_runtime.robots"
-"""Group of the entry points that name robots."""
+"""The group of entry points that name robots."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenRobot:
-    """A robot whose drivers are there, and what else its file says of a run."""
+    """A robot with its drivers open, and the other run options of its file."""
 
     robot: Robot
     options: Mapping[str, Any]
-    """Of `robot_runtime.Session`: name, control_hz, limits of what is measured, switches."""
+    """Options of `robot_runtime.Session`: name, control_hz, limits of measurements, switches."""
     home: Mapping[str, tuple[float, ...]]
-    """Part -> where its joints wait [rad]."""
+    """Part -> its home position [rad]."""
     calibrations: Mapping[str, Any] = field(default_factory=dict)
-    """Camera -> what its calibration file holds: where it sits, or how it sees."""
+    """Camera -> the content of its calibration file: extrinsics or intrinsics."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RobotFile:
-    """A robot as a file describes it; nothing is connected yet."""
+    """A robot as a file describes it, before anything is connected."""
 
     path: Path
     table: Table
-    """As it was read, with what was set over it."""
+    """The table as read, with the settings applied."""
 
     @classmethod
     def load(cls, path: str | Path, settings: Sequence[str] = ()) -> "RobotFile":
         """
-        settings: `parts.arm.host=172.16.0.3` each: what is said of them in the file is replaced.
+        settings: `parts.arm.host=172.16.0.3` each: they replace values of the file.
         InvalidValueError: there is no such file, it is no TOML, or a key or name in it is unknown.
         """
         path = Path(path)
@@ -95,7 +95,7 @@ class RobotFile:
             raise InvalidValueError(f"{path} is no TOML: {error}") from None
         for setting in settings:
             _set(table, setting)
-        with _said_of(path):
+        with _errors_name(path):
             file = cls(path=path, table=provider("calibration").with_delays(table, path.parent))
             check_sections(file.table)
             file._options()
@@ -104,22 +104,22 @@ class RobotFile:
 
     @contextlib.contextmanager
     def open(self, failed: Failures | None = None) -> Iterator[OpenRobot]:
-        """Make its drivers, move nothing, and close them in the end.
+        """Make its drivers without moving anything, and close them at the end.
 
-        failed: what fails is put there by its place, as `parts.arm`, and is left out of the robot; None: the
-            first that fails is raised.
-        InvalidValueError, DriverError: what the drivers say; and limits beyond what a driver says of its
-        hardware.
+        failed: failures are kept there by place, as `parts.arm`, and left out of the robot; None: the
+            first failure is raised.
+        InvalidValueError, DriverError: errors of the drivers, and limits beyond those that a driver declares
+        for its hardware.
         """
         with contextlib.ExitStack() as opened:
-            with _said_of(self.path):
+            with _errors_name(self.path):
                 made = self._opened(Maker(opened, self.path.parent, failed))
             yield made
 
     def code(self) -> dict[str, Code]:
-        """Place -> the code there that opening the file runs; imports nothing of it.
+        """Return place -> the code that opening the file runs there; imports none of it.
 
-        What a robot file may not name is left out: `open` raises that.
+        Names that a robot file may not use are left out: `open` raises for them.
         """
         out: dict[str, Code] = {}
         for section in ("devices", "parts", "sensors", "cameras", "operator"):
@@ -135,7 +135,7 @@ class RobotFile:
         return out
 
     def _opened(self, maker: Maker) -> OpenRobot:
-        self._made("devices", maker, maker.devices)  # one may name another that stands before it
+        self._made("devices", maker, maker.devices)  # a device may name an earlier one
         found = {kind: self._made(kind, maker) for kind in ("parts", "sensors", "cameras")}
         switches = self._operator(maker)
         drivers = found["parts"]
@@ -177,7 +177,7 @@ class RobotFile:
         return OpenRobot(robot=robot, options=options, home=home, calibrations=self._calibrations())
 
     def _operator(self, maker: Maker) -> dict[str, Any]:
-        """Switches, and what a person leads with."""
+        """Make the switches and the teleoperator."""
         out: dict[str, Any] = {}
         for name, table in self._tables("operator"):
             with maker.attempt(where := f"operator.{name}"):
@@ -219,14 +219,14 @@ class RobotFile:
         }
 
     def _model(self) -> str | None:
-        """What the robot looks like: a file beside this one, or a name; one Franka is known."""
-        said = self.table.get("model")
-        if said is None:
+        """Return the robot's geometry: a file beside this one, or a name; a single Franka is known."""
+        text = self.table.get("model")
+        if text is None:
             arms = [table for _, table in self._tables("parts") if table.get("driver") == "franka-arm"]
             return FR3 if len(arms) == 1 else None
-        if not isinstance(said, str):
-            raise InvalidValueError(f"model takes a text, a file's name or {FR3!r}, got {said!r:.60}")
-        model = said if said == FR3 else str(self.path.parent / said)
+        if not isinstance(text, str):
+            raise InvalidValueError(f"model takes a text, a file's name or {FR3!r}, got {text!r:.60}")
+        model = text if text == FR3 else str(self.path.parent / text)
         check_model(model)
         return model
 
@@ -235,9 +235,9 @@ class RobotFile:
 def open_robot(
     text: str, settings: Sequence[str] = (), *, failed: Failures | None = None
 ) -> Iterator[OpenRobot]:
-    """The robot that a command line names: a file that describes it, or an object of the user's.
+    """Open the robot that a command line names: a file, or an object of the user's.
 
-    settings: over what the file says. failed: as in `RobotFile.open`.
+    settings: replace values of the file. failed: as in `RobotFile.open`.
     InvalidValueError, DriverError, UserCodeError: as in `RobotFile` and `load_made`.
     """
     if text.endswith(".toml"):
@@ -252,7 +252,7 @@ def open_robot(
 
 
 def _watch_limits(section: str, kind: type, table: Table) -> Any:
-    """`StateLimits` or `CameraLimits`, whose times a file gives in seconds."""
+    """Make `StateLimits` or `CameraLimits`, whose times a file gives in seconds."""
     names = {
         each.name.removesuffix("_ns") + "_s" if each.name.endswith("_ns") else each.name: each.name
         for each in fields(kind)
@@ -299,8 +299,8 @@ def _set(table: dict[str, Any], setting: str) -> None:
 
 
 @contextlib.contextmanager
-def _said_of(path: Path) -> Iterator[None]:
-    """Errors name the file."""
+def _errors_name(path: Path) -> Iterator[None]:
+    """Add the file's name to errors."""
     try:
         yield
     except UserCodeError:

@@ -1,4 +1,4 @@
-"""Whether a robot's file says what is known, before any driver is made: `check_sections`, `check_options`."""
+"""Checks a robot's file for unknown keys before any driver is made: `check_sections`, `check_options`."""
 
 import inspect
 import sys
@@ -46,11 +46,11 @@ _COMMANDS: Mapping[str, Callable[[str, int, tuple[str, ...]], ActionField]] = {
     "base_pose": lambda part, n, names: BasePose(part=part),
     "gripper_width": lambda part, n, names: GripperWidth(part=part),
 }
-"""What a part may be told, as a file names it."""
+"""The commands that a part may take, by their names in a file."""
 
 
 def check_sections(table: Table) -> None:
-    """Whether everything in the file is known, as far as that can be told without making a driver."""
+    """Check that everything in the file is known, as far as possible without making a driver."""
     check_keys("the file", table, _SECTIONS)
     if not table.get("parts"):
         raise InvalidValueError("a robot has parts: [parts.arm], with its driver")
@@ -140,7 +140,7 @@ def _reserved(where: str) -> tuple[str, ...]:
 
 
 def check_options(where: str, text: str, driver: Callable[..., Any], options: Table) -> None:
-    """Whether the driver takes these; without calling it."""
+    """Check that the driver takes these options, without calling it."""
     try:
         signature = inspect.signature(driver)
     except (TypeError, ValueError):
@@ -171,7 +171,7 @@ def check_options(where: str, text: str, driver: Callable[..., Any], options: Ta
 
 
 def action_field(part: str, table: Table, driver: Any) -> ActionField | None:
-    """What the part takes, where its table says more than the usual."""
+    """Return the commands that the part takes, where its table declares unusual ones."""
     names: tuple[str, ...] = tuple(table.get("joint_names") or getattr(driver, "joint_names", None) or ())
     if not names and "command" not in table:
         return None

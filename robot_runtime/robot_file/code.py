@@ -1,4 +1,4 @@
-"""Code that a robot file names: `Code` finds it, importing nothing; `check_driver` refuses what is no driver.
+"""Code that a robot file names: `Code` finds it, importing nothing; `check_driver` refuses other objects.
 
     "franka-arm"               shipped
     "my_arm.py:MyArm"          a file in the folder of the robot file, or below it
@@ -6,8 +6,8 @@
                                point in the group `robot_runtime.drivers`
     "my-arm"                   such an entry point
 
-A robot file from somebody else must not run a program by naming one: the standard library, other installed
-packages and files elsewhere are refused before anything is imported, and what is no driver before a call.
+A robot file from an untrusted source must not run a program by naming it: the standard library, other
+packages and files elsewhere are refused before an import, and anything but a driver before a call.
 """
 
 import inspect
@@ -29,7 +29,7 @@ from robot_runtime.errors import InvalidValueError, nearest
 from robot_runtime.load_object import load_object, refuse_standard_library
 
 DRIVERS = "robot_runtime.drivers"
-"""Group of the entry points that name drivers."""
+"""The group of entry points that name drivers."""
 PROTOCOLS: Mapping[str, type] = {
     "parts": Arm,
     "sensors": Sensor,
@@ -37,21 +37,21 @@ PROTOCOLS: Mapping[str, type] = {
     "operator": Switch,
     "teleop": Teleoperator,
 }
-"""Section of a robot file -> what its drivers are; grippers and bases have an arm's methods."""
+"""Section of a robot file -> protocol of its drivers; grippers and bases have an arm's methods."""
 _OURS = Path(robot_runtime.__file__).parents[1]
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
 class Code:
-    """Where an object is that a robot file names."""
+    """The location of an object that a robot file names."""
 
     name: str
     """module:object, or file.py:object with the whole path."""
     file: Path | None
     """None: Python does not find the module, or it has no file."""
     is_users: bool = False
-    """Whether it is a file beside the robot file, or one that a person has typed."""
+    """Whether it is a file beside the robot file, or one typed by the user."""
     entry_point: str = ""
 
     def __str__(self) -> str:
@@ -62,9 +62,9 @@ class Code:
         cls, text: str, folder: Path | None, shipped: Mapping[str, str], *, what: str = "driver"
     ) -> "Code":
         """
-        folder: that of the robot file; None: a person has typed the text, and any file will do.
-        shipped: short names. what: it names, for errors.
-        InvalidValueError: a robot file may not name it; says what it may.
+        folder: of the robot file; None: the user typed the text, and any file is allowed.
+        shipped: short names. what: the kind of object, for errors.
+        InvalidValueError: a robot file may not name it; the message lists what it may.
         """
         if text in shipped:
             return cls(shipped[text], file_of(shipped[text].partition(":")[0]))
@@ -89,7 +89,7 @@ class Code:
         refuse_standard_library(place, what)
         file = file_of(place)
         if folder is not None and file is not None:
-            _refuse_stranger(text, place, file, shipped, what)
+            _refuse_undeclared(text, place, file, shipped, what)
         return cls(text, file)
 
     def load(self, what: str = "driver") -> object:
@@ -97,7 +97,7 @@ class Code:
         return load_object(self.entry_point or self.name, group=DRIVERS, what=what)
 
     def defines(self, found: object) -> bool:
-        """Whether a file of the user's has the object's own source, and did not import it from elsewhere."""
+        """Whether a file of the user's defines the object itself and did not import it."""
         module = sys.modules.get(getattr(found, "__module__", ""))
         file = getattr(module, "__file__", None)
         return (
@@ -106,7 +106,7 @@ class Code:
 
 
 def file_of(module: str) -> Path | None:
-    """The file, or the folder, that a module would be imported from; imports nothing."""
+    """Find the file, or the folder, that a module would be imported from; imports nothing."""
     root, *rest = module.split(".")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -128,8 +128,8 @@ def file_of(module: str) -> Path | None:
     return Path(spec.origin) if spec.has_location and spec.origin else Path(places[0]) if places else None
 
 
-def _refuse_stranger(text: str, place: str, file: Path, shipped: Mapping[str, str], what: str) -> None:
-    """An installed package that declares no drivers is not meant for robot files; nor are insides of ours."""
+def _refuse_undeclared(text: str, place: str, file: Path, shipped: Mapping[str, str], what: str) -> None:
+    """Refuse installed packages that declare no drivers, and internals of this one."""
     root = place.partition(".")[0]
     if root in ("robot_runtime", "drivers", "policies", "sim", "calibration") and file.is_relative_to(_OURS):
         if text not in shipped.values():
@@ -145,11 +145,11 @@ def _refuse_stranger(text: str, place: str, file: Path, shipped: Mapping[str, st
 
 
 def check_driver(text: str, found: object, kind: str, *, is_users: bool) -> Callable[..., object]:
-    """The class, or the function, that makes a driver; it is not called.
+    """Return the class or function that makes a driver, without calling it.
 
     kind: section of the robot file. is_users: whether its source is a file beside the robot file: functions
-    there need not be annotated with what they return, and a device may be of any class.
-    InvalidValueError: it is no driver; says which methods are missing.
+    there need no return annotation, and a device may be of any class.
+    InvalidValueError: it is no driver; the message lists the missing methods.
     """
     is_function = inspect.isfunction(found)
     made = _returned(found) if is_function else found
@@ -175,16 +175,16 @@ def check_driver(text: str, found: object, kind: str, *, is_users: bool) -> Call
 
 
 def _methods(protocol: type) -> tuple[str, ...]:
-    """Properties are left out: many drivers set them when they are made."""
+    """Return the methods of a protocol, without properties: many drivers set those in `__init__`."""
     return tuple(
         name for name, each in vars(protocol).items() if inspect.isfunction(each) and not name.startswith("_")
     )
 
 
 def _returned(function: Any) -> object:
-    """The class that a function is annotated to return; None: it says none."""
+    """Return the class in a function's return annotation; None: it has none."""
     try:
         kind = typing.get_type_hints(function).get("return")
-    except Exception:  # annotations are the user's own: names that are not there, and anything else
+    except Exception:  # the user's annotations may raise anything, as for undefined names
         return None
     return typing.get_origin(kind) or kind

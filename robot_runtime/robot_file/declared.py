@@ -1,4 +1,4 @@
-"""The limits that a robot's file says, without a single device: `declared_limits`."""
+"""The limits that a robot's file declares, without any device: `declared_limits`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from robot_runtime.robot_file.names import data_sheet
 
 @dataclass(frozen=True)
 class _Joints:
-    """What limits ask of a driver."""
+    """The part of a driver that `limits_of` uses."""
 
     num_joints: int
 
 
 def declared_limits(path: Path, joints: Mapping[str, tuple[str, ...]]) -> Limits:
     """
-    joints: what the joints of each part are called; parts that are not named have none.
-    InvalidValueError: the file is none, or says no limits of any of these parts.
+    joints: names of the joints of each part; parts that are not named have none.
+    InvalidValueError: the file is invalid, or declares no limits of these parts.
     """
     tables = RobotFile.load(path).table.get("parts", {})
     found = {}
@@ -36,5 +36,5 @@ def declared_limits(path: Path, joints: Mapping[str, tuple[str, ...]]) -> Limits
         except InvalidValueError as error:
             raise placed(error, path) from error
     if not found:
-        raise InvalidValueError(f"{path} says no limits of any part: nothing to hold a dataset against")
+        raise InvalidValueError(f"{path} declares no limits: nothing to check a dataset against")
     return Limits(found)

@@ -1,4 +1,4 @@
-"""Whether what a robot's file says is of the kind that a driver's constructor is annotated with: `misfit`."""
+"""Checks values of a robot's file against the annotations of a driver's constructor: `misfit`."""
 
 import datetime
 import enum
@@ -20,16 +20,16 @@ _WORDS: Mapping[Any, str] = {
     dict: "a table",
 }
 _PLAIN = (str, bool, int, float, list, dict, datetime.date, datetime.time)
-"""What TOML has; all else is a device that was made."""
+"""The types of TOML; any other value is a device that was made."""
 _ANYTHING = (object, np.ndarray, np.generic, os.PathLike, enum.Enum, datetime.date, datetime.time)
-"""Classes that may be made of something plain."""
+"""Classes that may be made from a plain value."""
 
 
 def misfit(driver: Callable[..., Any], key: str, value: Any) -> str:
-    """What was expected instead, in words; empty: it fits, or the driver does not say what it takes."""
+    """Return what was expected instead, in words; empty: it fits, or is not annotated."""
     try:
         hints = typing.get_type_hints(getattr(driver, "__init__") if isinstance(driver, type) else driver)  # noqa: B009
-    except Exception:  # annotations are the driver's own: names that are not there, and anything else
+    except Exception:  # the driver's annotations may raise anything, as for undefined names
         return ""
     kind = hints.get(key, Any)
     if _fits(value, kind):

@@ -1,9 +1,9 @@
-"""Where an arm's hand is, by a file that describes the arm: `hand_pose_of`.
+"""Forward kinematics of an arm from a URDF: `hand_pose_of`.
 
 [parts.arm.kinematics]
 urdf = "so101.urdf"              beside the robot's file
-frame = "gripper_frame_link"     the hand's
-joints = ["shoulder_pan", ...]   the arm's, in the driver's order; all of the file's that move, if not said
+frame = "gripper_frame_link"     of the end effector
+joints = ["shoulder_pan", ...]   of the arm, in the driver's order; default: all movable ones
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,23 @@ KEYS = ("urdf", "frame", "joints")
 
 
 def hand_pose_of(where: str, table: Mapping[str, Any], driver: object, folder: Path) -> HandPose:
-    """Forward kinematics of an arm. InvalidValueError: the file does not describe it, or there is none."""
+    """Return the forward kinematics of an arm. InvalidValueError: the file does not describe it, or there is
+    none."""
     import pinocchio as pin
 
     from robot_runtime.core.plan.kinematics import ModelKinematics
 
     for key in ("urdf", "frame"):
         if not isinstance(table.get(key), str):
-            raise InvalidValueError(f"{where} needs {key}, a text: a URDF file, and the frame of its hand")
+            raise InvalidValueError(
+                f"{where} needs {key}, a text: a URDF file, and the frame of its end effector"
+            )
     path = folder / table["urdf"]
     if not path.is_file():
         raise InvalidValueError(f"{where}.urdf: there is no file {path}")
     try:
         model = pin.buildModelFromUrdf(str(path))
-    except Exception as error:  # whatever its parser raises
+    except Exception as error:  # any error of its parser
         raise InvalidValueError(f"{where}.urdf: {path} is no URDF: {error}") from None
     names = list(model.names)[1:]  # the first is the world's
     joints = table.get("joints", names)

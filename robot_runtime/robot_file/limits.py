@@ -1,7 +1,7 @@
 """Limits as a robot's file writes them: `limits_of`.
 
-[parts.arm.limits]                     joints: a number stands for all of them
-of = "fr3"                             a data sheet; what is not said here is taken from it
+[parts.arm.limits]                     joints: a single number applies to all of them
+of = "fr3"                             a data sheet; values that are not given here come from it
 share = 0.2                            of its speeds and accelerations
 q_min = [...]
 
@@ -11,7 +11,7 @@ low, high, speed, acceleration, jerk
 [parts.base.limits]                    (vx, vy, wz)
 speed, acceleration, jerk = [x, y, yaw]; a speed of 0 along y: a differential base
 
-unusual = true                         any of them: numbers beyond those of any such machine are meant
+unusual = true                         any of them: values beyond those of usual machines are intended
 """
 
 from collections.abc import Callable, Mapping
@@ -41,10 +41,10 @@ Sheets = Callable[[str], Limits]
 
 
 def limits_of(where: str, table: Mapping[str, Any], driver: Any, part: str, sheets: Sheets) -> PartLimits:
-    """Limits of one part.
+    """Read the limits of one part.
 
-    where: it stands in the file, for errors. driver: the part's, which may have `limits` of its own, the
-        hardware's. sheets: finds a data sheet by name.
+    where: its place in the file, for errors. driver: of the part; it may have `limits` of its own, of the
+        hardware. sheets: finds a data sheet by name.
     InvalidValueError: a number is missing, has another size or unit, or goes beyond the hardware's.
     """
     if not isinstance(table.get(_UNUSUAL, False), bool):
@@ -60,7 +60,7 @@ def limits_of(where: str, table: Mapping[str, Any], driver: Any, part: str, shee
             case "gripper":
                 limits = _gripper_limits(where, table, sheet, share)
             case _:
-                motion = _motion(where, table, 3, getattr(sheet, "motion", None), share, may_stand=True)
+                motion = _motion(where, table, 3, getattr(sheet, "motion", None), share, may_be_zero=True)
                 limits = BaseLimits(motion=motion, unusual=_is_unusual(table, sheet))
     except InvalidValueError as error:
         if str(error).startswith(where):
@@ -82,12 +82,12 @@ def _kind(table: Mapping[str, Any], driver: Any, part: str) -> str:
 
 
 def _of_sheet(where: str, sheet: Limits, kind: str, name: str) -> PartLimits:
-    """The data sheet's part of that kind; there is one of each."""
+    """Return the data sheet's part of that kind; there is one of each."""
     kinds = {ARM: JointLimits, GRIPPER: GripperLimits, BASE: BaseLimits}
     for limits in sheet.parts.values():
         if isinstance(limits, kinds[kind]):
             return limits
-    raise InvalidValueError(f"{where}.of: {name} says nothing of a part of the kind {kind}")
+    raise InvalidValueError(f"{where}.of: {name} has no part of the kind {kind}")
 
 
 def _share(where: str, table: Mapping[str, Any], sheet: PartLimits | None) -> float:
@@ -161,13 +161,13 @@ def _motion(
     sheet: MotionLimits | None,
     share: float,
     *,
-    may_stand: bool = False,
+    may_be_zero: bool = False,
 ) -> MotionLimits:
-    """may_stand: whether a speed may be 0."""
+    """may_be_zero: whether a speed may be 0."""
     if not isinstance(table, Mapping):
         raise InvalidValueError(f"{where} is a table of {', '.join(_MOTION)}, got {table!r:.60}")
     given = {
-        name: _numbers(f"{where}.{name}", table[name], size, may_stand=may_stand and name == "speed")
+        name: _numbers(f"{where}.{name}", table[name], size, may_be_zero=may_be_zero and name == "speed")
         for name in _MOTION
         if name in table
     }
@@ -181,8 +181,8 @@ def _slowed(motion: MotionLimits, share: float) -> MotionLimits:
     return replace(motion, speed=share * motion.speed, acceleration=share * motion.acceleration)
 
 
-def _numbers(where: str, value: Any, size: int, *, may_stand: bool = False) -> np.ndarray:
-    """A number stands for all."""
+def _numbers(where: str, value: Any, size: int, *, may_be_zero: bool = False) -> np.ndarray:
+    """Convert to an array; one number applies to all."""
     try:
         array = np.asarray(value, dtype=float)
         if isinstance(value, bool):
@@ -190,7 +190,7 @@ def _numbers(where: str, value: Any, size: int, *, may_stand: bool = False) -> n
     except (TypeError, ValueError, OverflowError):
         raise InvalidValueError(f"{where} takes numbers, got {value!r:.60}") from None
     is_speed = where.rpartition(".")[2] in (*_JOINTS[2:], *_MOTION)
-    is_positive = (array >= 0.0 if may_stand else array > 0.0).all()
+    is_positive = (array >= 0.0 if may_be_zero else array > 0.0).all()
     if not np.isfinite(array).all() or (is_speed and not is_positive):
         raise InvalidValueError(
             f"{where} takes {'numbers above 0' if is_speed else 'finite numbers'}, got {value}"

@@ -1,4 +1,4 @@
-"""Drivers made as a robot's file says: `Maker`."""
+"""Makes the drivers that a robot's file describes: `Maker`."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -12,29 +12,29 @@ from robot_runtime.robot_file.names import TELEOP, driver_named
 from robot_runtime.user_code import UserCodeError, of_user
 
 Failures = dict[str, RobotRuntimeError]
-"""Place in the file, as `parts.arm` -> why that cannot be had."""
+"""Place in the file, as `parts.arm` -> why it could not be made."""
 
 
 class LacksDeviceError(InvalidValueError):
-    """What it needs has failed, which is said elsewhere."""
+    """A device that it needs has failed, which is reported elsewhere."""
 
 
 class Maker:
-    """Makes what tables describe, and has it closed in the end."""
+    """Makes the objects that tables describe, and has them closed at the end."""
 
     def __init__(
         self, opened: contextlib.ExitStack, folder: Path | None, failed: Failures | None = None
     ) -> None:
         """
-        folder: that of the robot file; None: a person has typed what is made.
-        failed: what `attempt` keeps there; None: it keeps nothing.
+        folder: of the robot file; None: the user typed the name.
+        failed: where `attempt` keeps failures; None: it raises them.
         """
         self.devices: dict[str, Any] = {}
         self._opened, self._folder, self._failed = opened, folder, failed
 
     @contextlib.contextmanager
     def attempt(self, where: str) -> Iterator[None]:
-        """What fails is kept, where that is wanted."""
+        """Keep a failure, if failures are kept."""
         try:
             yield
         except RobotRuntimeError as error:
@@ -43,16 +43,16 @@ class Maker:
             self._failed[where] = error
 
     def make(self, where: str, table: Table) -> Any:
-        """The driver, or the device that it names. Whatever the driver raises, with the place."""
+        """Make the driver, or return the device that it names. Raises the driver's errors, with the place."""
         text = table["driver"]
         if text.startswith("@"):
             return self._device(where, text)
         try:
             return self._made(where, text, table)
         except ModuleNotFoundError as error:
-            if (said := sentence(error)) is None:
+            if (missing := sentence(error)) is None:
                 raise
-            raise InvalidValueError(f"{where}: {said}") from None
+            raise InvalidValueError(f"{where}: {missing}") from None
 
     def _made(self, where: str, text: str, table: Table) -> Any:
         kind = TELEOP if where.endswith(TELEOP) else where.partition(".")[0]
@@ -69,7 +69,7 @@ class Maker:
             if callable(close := getattr(made, "close", None)):
                 self._opened.callback(close)
             if callable(wait := getattr(made, "wait_until_ready", None)):
-                wait()  # one that connects beside us says now that nobody answers
+                wait()  # a driver that connects in the background reports here that nothing answers
         except RobotRuntimeError as error:
             raise placed(error, where) from error
         except (TypeError, ValueError, OverflowError) as error:

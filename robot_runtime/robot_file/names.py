@@ -1,4 +1,4 @@
-"""Drivers and data sheets by the names that a robot's file gives them."""
+"""Finds drivers and data sheets by their names in a robot's file."""
 
 import importlib
 import sys
@@ -12,7 +12,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot_file.code import Code, check_driver
 
 TELEOP = "teleop"
-"""Key of [operator] that names what a person leads with."""
+"""Key of [operator] that names the teleoperator."""
 SHIPPED_DRIVERS: Mapping[str, str] = {
     "franka-arm": "drivers.franka:FrankaArm",
     "franka-gripper": "drivers.franka:FrankaGripper",
@@ -32,7 +32,7 @@ SHIPPED_DRIVERS: Mapping[str, str] = {
     "ideal-arm": "drivers.ideal:IdealArm",
     "ideal-gripper": "drivers.ideal:IdealGripper",
 }
-"""Short name -> where it is; imported when it is asked for, as each needs an extra of its own."""
+"""Short name -> its location; imported on demand, as each needs its own extra."""
 TELEOPERATORS: Mapping[str, str] = {
     "keyboard": "drivers.keyboard:KeyboardTeleoperator",
     "gamepad": "drivers.gamepad:GamepadTeleoperator",
@@ -40,29 +40,29 @@ TELEOPERATORS: Mapping[str, str] = {
     "webxr": "drivers.webxr:WebXrTeleoperator",
     "lerobot": "drivers.lerobot.leading:LeRobotLeader",
 }
-"""What a person leads a robot with, by short name."""
+"""Teleoperators by short name."""
 DATA_SHEETS: Mapping[str, str] = {"fr3": "drivers.fr3:FR3_LIMITS", "fer": "drivers.fer:FER_LIMITS"}
 """Name -> limits of that robot's parts."""
 _SHIPPED = "drivers"
 
 
 def shipped_for(kind: str) -> Mapping[str, str]:
-    """Short names of drivers. kind: of a section of the file, or `TELEOP`."""
+    """Return the short names of drivers. kind: a section of the file, or `TELEOP`."""
     return TELEOPERATORS if kind == TELEOP else SHIPPED_DRIVERS
 
 
 def code_of(text: str, folder: Path | None, shipped: Mapping[str, str]) -> Code:
-    """Where a driver's code is; imports nothing of it. As `Code.of`."""
+    """Find a driver's code without importing it; as `Code.of`."""
     if text in shipped or text.startswith(f"{_SHIPPED}."):
         _share_drivers()
     return Code.of(text, folder, shipped)
 
 
 def driver_named(text: str, folder: Path | None, kind: str) -> Callable[..., Any]:
-    """The class, or the function, that makes the driver; it is not called.
+    """Return the class or function that makes the driver, without calling it.
 
-    folder: that of the robot file; None: a person has typed the name. kind: section of the file.
-    InvalidValueError: there is none of that name, or it is no driver. ModuleNotFoundError: its extra is not
+    folder: of the robot file; None: the user typed the name. kind: section of the file.
+    InvalidValueError: no driver has that name, or it is no driver. ModuleNotFoundError: its extra is not
     installed.
     """
     shipped = shipped_for(kind)
@@ -72,9 +72,9 @@ def driver_named(text: str, folder: Path | None, kind: str) -> Callable[..., Any
 
 
 def data_sheet(text: str, folder: Path) -> Limits:
-    """Limits by name; InvalidValueError: there are none.
+    """Return limits by name; InvalidValueError: there are none.
 
-    folder: that of the robot file.
+    folder: of the robot file.
     """
     code = Code.of(text, folder, DATA_SHEETS, what="data sheet")
     found = _shipped(code.name) if text in DATA_SHEETS else code.load("data sheet")
@@ -84,14 +84,15 @@ def data_sheet(text: str, folder: Path) -> Limits:
 
 
 def shipped_driver(name: str) -> Callable[..., Any]:
-    """A driver's class by its short name. ModuleNotFoundError: its extra is not installed."""
+    """Return a driver's class by its short name. ModuleNotFoundError: its extra is not installed."""
     found = _shipped(SHIPPED_DRIVERS[name])
     assert callable(found)
     return found
 
 
 def _shipped(text: str) -> object:
-    """What lies beside `robot_runtime`. ModuleNotFoundError: its extra is not installed."""
+    """Import an object from the packages beside `robot_runtime`. ModuleNotFoundError: its extra is not
+    installed."""
     _share_drivers()
     place, _, name = text.partition(":")
     found: object = getattr(importlib.import_module(place), name)
@@ -99,7 +100,7 @@ def _shipped(text: str) -> object:
 
 
 def _share_drivers() -> None:
-    """A user's folder may be called `drivers`, too: modules of both are found, the shipped ones first."""
+    """Let a user's folder `drivers` coexist: modules of both are found, the shipped ones first."""
     shipped = Path(robot_runtime.__file__).parents[1]
     if _SHIPPED not in sys.modules:
         sys.path.insert(0, str(shipped))

@@ -1,9 +1,9 @@
-"""What a person leads a robot with, as a table or a command line says it: `made_teleop`, `teleop_table`.
+"""Teleoperators from a table or a command line: `made_teleop`, `teleop_table`.
 
     [operator]
     teleop = { driver = "gamepad", speed = 0.3, yaw_deg = 180 }         --teleop gamepad:speed=0.3,yaw_deg=180
 
-Keys of `TeleopConfig` (scales, frames, speeds that hold for any device) stand beside those of the device.
+Keys of `TeleopConfig` (scales, frames, speeds for any device) are in the same table as those of the device.
 """
 
 import tomllib
@@ -23,7 +23,7 @@ _STALE = "stale_s"
 
 
 def made_teleop(maker: Maker, where: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """`teleop` and `teleop_config` of a session. Whatever device and config raise, with the place."""
+    """Make `teleop` and `teleop_config` of a session; raises the errors of both, with the place."""
     names = {_STALE if each.name == "stale_ns" else each.name for each in fields(TeleopConfig)}
     config = _config(where, {key: value for key, value in table.items() if key in names})
     teleop = maker.make(where, {key: value for key, value in table.items() if key not in names})
@@ -35,13 +35,13 @@ def made_teleop(maker: Maker, where: str, table: Mapping[str, Any]) -> dict[str,
 
 
 def open_teleop(text: str, opened: ExitStack) -> dict[str, Any]:
-    """The same of a command line; it is closed with what it is opened in."""
+    """Make the same from a command line; `opened` closes it."""
     maker = Maker(opened, None)
     return made_teleop(maker, "--teleop", teleop_table(text))
 
 
 def teleop_table(text: str) -> dict[str, Any]:
-    """`NAME:key=value,key.key=value`, or `file.py:Class:key=value`, as a table."""
+    """Parse `NAME:key=value,key.key=value`, or `file.py:Class:key=value`, into a table."""
     name, _, options = text.partition(":")
     if name not in TELEOPERATORS and options and "=" not in options.partition(":")[0]:
         kind, _, options = options.partition(":")
@@ -64,7 +64,7 @@ def teleop_table(text: str) -> dict[str, Any]:
 
 
 def _split(options: str) -> list[str]:
-    """At commas, but for those within brackets."""
+    """Split at commas outside brackets."""
     out, depth = [""], 0
     for character in options:
         depth += (character in "[{") - (character in "]}")

@@ -1,1 +1,1 @@
-"""A person leads the robot: from what a device reads to what the executor is led by."""
+"""Teleoperation: from the readings of a device to commands for the executor."""

@@ -1,4 +1,4 @@
-"""How what a person does becomes what the robot does: `TeleopConfig`."""
+"""How a person's motion becomes the robot's: `TeleopConfig`."""
 
 import math
 from dataclasses import dataclass
@@ -9,38 +9,38 @@ from robot_runtime.errors import InvalidValueError
 
 
 class OnRelease(Enum):
-    """What becomes of a part whose clutch is let go."""
+    """What happens to a part whose clutch is released."""
 
     HAND_BACK = "hand_back"
-    """The policy has it again."""
+    """The policy moves it again."""
     HOLD = "hold"
-    """It stands, until it is led again or handed back by an order."""
+    """It holds, until it is driven again or handed back by an operator command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeleopConfig:
-    """Scales, speeds and frames; the robot's own limits hold beyond them."""
+    """Scales, speeds and frames; the robot's own limits still apply."""
 
     translation_scale: float = 1.0
-    """Metres of the robot's hand for each metre of the leader's."""
+    """Metres of the robot's end effector for each metre of the leader."""
     rotation_scale: float = 1.0
-    """Radians for each radian; 0 leaves the hand's orientation alone."""
+    """Radians for each radian; 0 keeps the end effector's orientation."""
     yaw_deg: float = 0.0
-    """Turn of the leader's frame about the vertical: 180 for a person who faces the robot."""
+    """Rotation of the leader's frame about the vertical: 180 for a person who faces the robot."""
     hand_speed_max: float = 0.6
-    """[m/s]; a leader that is quicker is followed later."""
+    """[m/s]; a faster leader is followed with a delay."""
     hand_rotation_max: float = 2.0
     """[rad/s]"""
     joint_share: float = 0.5
-    """Of the speed that the limits allow each joint."""
+    """Share of the speed that the limits allow each joint."""
     follow_rate: float = 20.0
-    """How quickly the gap to the leader closes at most: share of it a second [1/s]. Smooths what a device
-    reads 60 times a second."""
+    """Highest rate at which the gap to the leader closes: share of it per second [1/s]. Smooths a device
+    that is read 60 times a second."""
     align_rad_s: float = 0.0
-    """Speed with which a leader arm's offset to the robot shrinks while it leads [rad/s]; 0 keeps it."""
+    """Speed with which a leader arm's offset to the robot shrinks while it drives [rad/s]; 0 keeps it."""
     on_release: OnRelease = OnRelease.HAND_BACK
     stale_ns: int = 250 * NS_PER_MS
-    """A lead that is older is no wish any more: the parts are released [ns]."""
+    """A lead that is older no longer counts: the parts are released [ns]."""
 
     def __post_init__(self) -> None:
         for name in ("translation_scale", "hand_speed_max", "hand_rotation_max", "follow_rate"):
@@ -52,7 +52,7 @@ class TeleopConfig:
         _check("stale_ns", self.stale_ns, lowest=10 * NS_PER_MS, highest=1000 * NS_PER_MS)
 
     def share(self, dt_s: float) -> float:
-        """Of the gap to the leader, the most that closes in one tick."""
+        """Return the largest share of the gap to the leader that closes in one tick."""
         return min(self.follow_rate * dt_s, 1.0)
 
     @property

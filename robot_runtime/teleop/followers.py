@@ -1,13 +1,13 @@
-"""Parts of a robot that follow a lead: one `Follower` for what each part is commanded in.
+"""Parts of a robot that follow a lead: one `Follower` for each kind of command.
 
-    arm told joints (also those resolved from hand poses)   JointLead; PoseLead, TwistLead by its kinematics
-    arm told joint velocities                               the same, sent as velocities
-    arm told hand poses that its driver resolves            PoseLead, TwistLead
-    gripper told a width                                    GripperLead
-    base told twists, or poses                              BaseLead
+    arm in joints (also resolved from end-effector poses)    JointLead; PoseLead, TwistLead by its kinematics
+    arm in joint velocities                                  the same, sent as velocities
+    arm in end-effector poses that its driver resolves       PoseLead, TwistLead
+    gripper by width                                         GripperLead
+    base by twists, or poses                                 BaseLead
 
-A follower makes one command a tick, on a trajectory that goes on from what was commanded before and keeps
-the limits (`setpoints`): what the limits hold back is not caught up.
+A follower makes one command a tick, on a trajectory that continues the previous commands and keeps the
+limits (`setpoints`): motion that the limits hold back is not caught up.
 """
 
 import math
@@ -53,27 +53,27 @@ from robot_runtime.teleop.hand_kinematics import HandJacobian, pose_error, postu
 from robot_runtime.teleop.setpoints import FAR, Axes, Trail, axes_of, difference, vector_toward
 
 _HELD_WITHIN = 0.04, 0.25
-"""How far an end effector that is led by velocities is drawn back to the pose that it holds [m], [rad]."""
+"""Longest distance over which a velocity-driven end effector is pulled back to its held pose [m], [rad]."""
 BASE_AHEAD = np.array([0.1, 0.1, 0.2])
 """How far the setpoint of a base that is commanded by poses may be ahead of the measured pose (x, y, yaw)
-[m, m, rad]; well below what `StateWatch` takes for a base that does not follow."""
+[m, m, rad]; well below the lag that `StateWatch` reports as a base that does not follow."""
 _CAPACITY = 0.9
-"""Share of the joints' accelerations and jerks that moves the end effector; the rest is for the posture."""
+"""Share of the joints' accelerations and jerks for the end effector; the rest is for the posture."""
 _OTHER = 0.2
-"""Of translation and rotation: the least share of the joints, as speeds go, that the slower one gets."""
+"""Least share of the joints, by speed, that the slower of translation and rotation gets."""
 
 _SAME, _STANDS, _LEAST_LOAD = 1e-9, 1e-7, 1e-9
-"""Steps that differ by less are the same [rad]; an end effector that goes less in a tick is at rest [m],
+"""Steps that differ by less are the same [rad]; an end effector that moves less in a tick is at rest [m],
 [rad]; loads are never 0."""
 
 
 class Follower(Protocol):
-    """One part; the control thread owns it."""
+    """Makes the commands of one part; the control thread owns it."""
 
     def engage(
         self, lead: PartLead, commanded: Command, state: RobotState, before: Sequence[Command] = ()
     ) -> None:
-        """The clutch closes, once a part that moves has come to rest.
+        """Close the clutch, once a moving part has come to rest.
 
         before: the commands of the ticks before `commanded`, newest last; (): the part is at rest.
         InvalidValueError: this part cannot follow such a lead, or not from here.
@@ -81,13 +81,13 @@ class Follower(Protocol):
         ...
 
     def follow(self, lead: PartLead, commanded: Command, state: RobotState, dt_s: float) -> PartCommand:
-        """The command of this tick, dt_s after the last one, which was `commanded`; `engage` first, and again
-        for a lead of another kind."""
+        """Make the command of this tick, dt_s after the last one, which was `commanded`; call `engage` first,
+        and again for a lead of another kind."""
         ...
 
 
 class JointFollower:
-    """An arm that is commanded by joint positions or velocities."""
+    """Follower of an arm that is commanded by joint positions or velocities."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class JointFollower:
         kinematics: ArmKinematics | None,
         sends_velocity: bool = False,
     ) -> None:
-        """kinematics: of its end effector; None: it can only be led by a leader arm."""
+        """kinematics: of its end effector; None: only a leader arm can drive it."""
         self._part, self._limits, self._config = part, limits, config
         self._kinematics, self._sends_velocity = kinematics, sends_velocity
         joints = limits.joints
-        self._led = MotionLimits(
+        self._driven = MotionLimits(
             speed=config.joint_share * joints.speed, acceleration=joints.acceleration, jerk=joints.jerk
         )
         self._posture = np.zeros(0)
@@ -114,7 +114,7 @@ class JointFollower:
 
     @property
     def has_hand(self) -> bool:
-        """Whether its end effector can be led."""
+        """Whether its end effector can be driven."""
         return self._kinematics is not None
 
     def engage(
@@ -156,12 +156,12 @@ class JointFollower:
         return axes_of(self._limits, dt_s, share=self._config.joint_share)
 
     def _at(self, commanded: Command, state: RobotState) -> Float[np.ndarray, " N"]:
-        """Where it goes on from."""
+        """Return the joints that it continues from."""
         sent = commanded.parts.get(self._part)
         return sent.q if isinstance(sent, JointCommand) else state.arm(self._part).q
 
     def _numbers(self, commanded: Command, state: RobotState) -> Float[np.ndarray, " N"]:
-        """What was commanded: positions, or velocities."""
+        """Return the last command: positions, or velocities."""
         if not self._sends_velocity:
             return self._at(commanded, state)
         sent = commanded.parts.get(self._part)
@@ -179,7 +179,7 @@ class JointFollower:
         J = HandJacobian(self._kinematics, q)
         if self._sent is None or np.abs(axes.s - self._sent).max() > _SAME:
             self._hand.moves(J.twist(axes.s), J.twist(axes.b))
-        twist = self._hand.step(lead, self._kinematics.forward(q), self._led, J.joints, dt_s) / dt_s
+        twist = self._hand.step(lead, self._kinematics.forward(q), self._driven, J.joints, dt_s) / dt_s
         free = posture_velocity(q, self._posture, float(np.linalg.norm(twist)))
         lower, upper = axes.span(q)
         dq = J.joints(twist, free=free, lower=lower / dt_s, upper=upper / dt_s)
@@ -189,7 +189,7 @@ class JointFollower:
 
 
 class PoseFollower:
-    """An arm that is commanded by poses of its end effector, which its driver resolves."""
+    """Follower of an arm that is commanded by end-effector poses, which its driver resolves."""
 
     def __init__(self, part: str, limits: JointLimits | None, config: TeleopConfig) -> None:
         self._part, self._config = part, config
@@ -205,7 +205,7 @@ class PoseFollower:
             raise _misfit(self._part, "an arm that is commanded by poses of its end effector", lead)
         if self._limits is None:
             raise InvalidValueError(
-                f"{self._part} cannot be led: its limits declare no hand_translation and hand_rotation"
+                f"{self._part} cannot be driven: its limits declare no hand_translation and hand_rotation"
             )
         between = lambda a, b: pose_error(pin.SE3(a), pin.SE3(b))  # noqa: E731
         self._trail = Trail(self._axes, [self._at(each, state).homogeneous for each in before], between)
@@ -238,12 +238,14 @@ class PoseFollower:
         sent = commanded.parts.get(self._part)
         X_BE = sent.X_BE if isinstance(sent, PoseCommand) else state.hand(self._part)
         if X_BE is None:
-            raise InvalidValueError(f"{self._part} cannot be led: the pose of its end effector is not known")
+            raise InvalidValueError(
+                f"{self._part} cannot be driven: the pose of its end effector is not known"
+            )
         return X_BE
 
 
 class GripperFollower:
-    """A gripper that is commanded by its width."""
+    """Follower of a gripper that is commanded by its width."""
 
     def __init__(self, part: str, limits: GripperLimits) -> None:
         self._part, self._limits, self._range = part, limits, limits.high - limits.low
@@ -297,7 +299,7 @@ class GripperFollower:
 
 
 class TwistFollower:
-    """A base that is commanded by twists."""
+    """Follower of a base that is commanded by twists."""
 
     def __init__(self, part: str, limits: BaseLimits) -> None:
         self._part, self._limits = part, limits
@@ -325,7 +327,7 @@ class TwistFollower:
 
 
 class BasePoseFollower:
-    """A base that is commanded by poses: the twist is integrated, up to `BASE_AHEAD` of the measured pose."""
+    """Follower of a base that is commanded by poses: it integrates the twist, up to `BASE_AHEAD`."""
 
     def __init__(self, part: str, limits: BaseLimits) -> None:
         self._part, self._limits = part, limits
@@ -362,12 +364,12 @@ class BasePoseFollower:
         sent = commanded.parts.get(self._part)
         x_WB = sent.x_WB if isinstance(sent, BasePoseCommand) else state.base(self._part).x_WB
         if x_WB is None:
-            raise InvalidValueError(f"{self._part} cannot be led: its pose is not measured")
+            raise InvalidValueError(f"{self._part} cannot be driven: its pose is not measured")
         return x_WB
 
 
 class _Hand:
-    """The step of an end effector in B, translation and rotation, towards the leader or as it asks."""
+    """Computes an end effector's step in B, translation and rotation, towards the leader or its velocity."""
 
     def __init__(self, lead: PoseLead | TwistLead, X_BE: pin.SE3, config: TeleopConfig) -> None:
         self._config = config
@@ -386,11 +388,11 @@ class _Hand:
             )
 
     def moves(self, s: Float[np.ndarray, "6"], b: Float[np.ndarray, "6"]) -> None:
-        """How it moved in the last tick, and how that changed, per tick."""
+        """Set the motion of the last tick, and its change, per tick."""
         self._s, self._b = s, b
 
     def went(self, s: Float[np.ndarray, "6"]) -> None:
-        """How it moves in this tick."""
+        """Note the motion of this tick."""
         self._s, self._b = s, s - self._s
 
     def step(
@@ -401,7 +403,7 @@ class _Hand:
         axes_of: Callable[[np.ndarray], np.ndarray],
         dt_s: float,
     ) -> Float[np.ndarray, "6"]:
-        """limits: of what moves it, joints or axes; axes_of: a twist -> how fast those move."""
+        """limits: of the joints or axes that move it; axes_of: a twist -> their speeds."""
         fastest = (self._config.hand_speed_max, self._config.hand_rotation_max)
         if isinstance(lead, PoseLead):
             return self._to_pose(self._gap(lead, X_BE), np.repeat(fastest, 3), limits, axes_of, dt_s)
@@ -438,8 +440,9 @@ class _Hand:
         axes_of: Callable[[np.ndarray], np.ndarray],
         dt_s: float,
     ) -> Float[np.ndarray, "6"]:
-        """Translation and rotation on one straight way, in shares of their fastest speeds: they end together,
-        and what the joints can do is known along the way, however it is divided between them."""
+        """Move translation and rotation on one straight path, in shares of their highest speeds: they end
+        together, and the capacity of the joints along the path is known, however it is divided between
+        them."""
         to_go, s, b = gap / fastest, self._s / fastest, self._b / fastest
         load = np.abs(axes_of(_direction(to_go, s) * fastest)) + _LEAST_LOAD
         speed, acceleration, jerk = (
@@ -449,10 +452,10 @@ class _Hand:
         return vector_toward(to_go, s, b, limits=ways, share=self._config.share(dt_s), dt_s=dt_s) * fastest
 
     def _gap(self, lead: PoseLead, X_BE: pin.SE3) -> Float[np.ndarray, "6"]:
-        """From here to the leader's pose."""
+        """Return the gap from here to the leader's pose."""
         if self._clutch is None:
             raise InvalidValueError(
-                "an end effector that was led by velocities has to be engaged anew for poses"
+                "an end effector that was driven by velocities has to be engaged again for poses"
             )
         gap = np.clip(pose_error(X_BE, self._clutch.target(lead.X_LH)), -FAR, FAR)
         if not np.isfinite(gap).all():
@@ -460,7 +463,7 @@ class _Hand:
         return gap
 
     def _asked(self, lead: TwistLead, X_BE: pin.SE3) -> list[tuple[Float[np.ndarray, "3"], float]]:
-        """Of translation and rotation: from here to the goal, and the speed that is asked for."""
+        """Return, for translation and rotation, the gap to the goal and the requested speed."""
         config = self._config
         R = self._R_BL if lead.frame is Frame.BASE else X_BE.rotation
         asked = (config.translation_scale * (R @ lead.v), config.rotation_scale * (R @ lead.w))
@@ -469,7 +472,7 @@ class _Hand:
     def _gap_at(
         self, i: int, asked: Float[np.ndarray, "3"], X_BE: pin.SE3
     ) -> tuple[Float[np.ndarray, "3"], float]:
-        """Of translation (0) or rotation (1) that is led by a velocity; one that is not led holds."""
+        """Return gap and speed of translation (0) or rotation (1); one with zero velocity holds."""
         speed, each = float(np.linalg.norm(asked)), slice(3 * i, 3 * i + 3)
         if speed > 0.0:
             self._held[i] = None
@@ -483,20 +486,20 @@ class _Hand:
 
 
 def no_kinematics(part: str) -> str:
-    """Why a hand cannot be led, and what would help."""
+    """Describe why an end effector cannot be driven, and the remedy."""
     return (
-        f"the hand of {part} cannot be led: the robot has no kinematics of it. A leader arm can lead its "
-        f"joints; for a hand give Robot(hand_pose=...) or Robot(whole_body=...), in robot.toml "
-        f"[parts.{part}.kinematics]"
+        f"the end effector of {part} cannot be driven: the robot has no kinematics of it. A leader arm can "
+        "drive its joints; for its end effector give Robot(hand_pose=...) or Robot(whole_body=...), in "
+        f"robot.toml [parts.{part}.kinematics]"
     )
 
 
 def _misfit(part: str, what: str, lead: PartLead) -> InvalidValueError:
-    return InvalidValueError(f"{part} is {what}, which a {type(lead).__name__} does not lead")
+    return InvalidValueError(f"{part} is {what}, which a {type(lead).__name__} does not drive")
 
 
 def _of_pose(limits: JointLimits) -> MotionLimits | None:
-    """Of translation and rotation together; None: one of them is not declared."""
+    """Join the limits of translation and rotation; None: one of them is not declared."""
     both = limits.hand_translation, limits.hand_rotation
     if both[0] is None or both[1] is None:
         return None
@@ -505,14 +508,14 @@ def _of_pose(limits: JointLimits) -> MotionLimits | None:
 
 
 def _base_steps(a: Float[np.ndarray, "3"], b: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-    """From one pose to the next along the axes of the first, as the limiter counts them."""
+    """Return the step between two poses along the axes of the first, as the limiter counts it."""
     c, s = np.cos(a[2]), np.sin(a[2])
     x, y = b[:2] - a[:2]
     return np.array([c * x + s * y, c * y - s * x, wrap_angle(b[2] - a[2])])
 
 
 def _direction(gap: Float[np.ndarray, " n"], s: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Of the gap; of the motion where there is none."""
+    """Return the direction of the gap, or of the motion where there is no gap."""
     for v in (gap, s):
         if (length := math.hypot(*v.tolist())) > 0.0:
             return v / length

@@ -1,4 +1,4 @@
-"""How joints have to turn for a hand to go: `HandJacobian`, and kinematics of robots that only know forward.
+"""Joint velocities for an end-effector twist: `HandJacobian`, and Jacobians from forward kinematics.
 
 One bounded, damped least-squares step, as `core/plan/whole_body.py` takes them. An arm of fewer than six
 joints gives up orientation first: a radian counts as `ROTATION_WEIGHT` metres.
@@ -14,25 +14,25 @@ from robot_runtime.core.plan.whole_body import ArmKinematics, WholeBody, bounded
 from robot_runtime.core.values.shapes import Float
 
 ROTATION_WEIGHT = 0.05
-"""Of arms that cannot place and turn a hand at once [m/rad]."""
+"""Weight of rotation for arms that cannot control position and orientation at once [m/rad]."""
 _STEP = 1e-5
-"""Of a difference quotient [rad]."""
+"""Step of a difference quotient [rad]."""
 _SINGULAR, _MAX_DAMPING = 0.06, 0.04
-"""As `WholeBodyGains` has them."""
+"""The values of `WholeBodyGains`."""
 _POSTURE_RATE, _POSTURE_SPEED = 0.5, 0.2
-"""How an arm with a joint to spare comes back to the posture it was engaged in [1/s], [rad/s]."""
+"""How a redundant arm returns to the posture in which it was engaged [1/s], [rad/s]."""
 _GOING = 0.5
-"""Speed of its end effector from which it does so fully, m/s and rad/s together."""
+"""End-effector speed above which it does so fully, m/s and rad/s together."""
 
 
 class ForwardKinematics:
-    """`ArmKinematics` of a robot of which only the hand's pose by joints is known, by differences."""
+    """`ArmKinematics` from forward kinematics alone, with a Jacobian by differences."""
 
     def __init__(self, hand_pose: HandPose) -> None:
         self.forward = hand_pose
 
     def jacobian(self, q: Float[np.ndarray, " N"]) -> Float[np.ndarray, "6 N"]:
-        """Twist of E (linear, angular), expressed in B at E, per joint velocity."""
+        """Return the twist of E (linear, angular), expressed in B at E, per joint velocity."""
         X_BE = self.forward(q)
         R_EB, p = X_BE.rotation.T.copy(), np.array(X_BE.translation)
         out = np.empty((6, len(q)))
@@ -50,7 +50,7 @@ def kinematics_of(
     whole_body: WholeBody | Mapping[str, WholeBody] | None,
     hand_pose: HandPose | Mapping[str, HandPose] | None,
 ) -> ArmKinematics | None:
-    """What the robot knows of an arm: of its whole body, else of its hand's pose by joints; None: nothing."""
+    """Return the kinematics of an arm, from its whole body, else from `hand_pose`; None: unknown."""
     bodies = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
     if part in bodies:
         return bodies[part].kinematics
@@ -59,25 +59,25 @@ def kinematics_of(
         return None
     owner = getattr(forward, "__self__", None)
     if callable(getattr(owner, "jacobian", None)) and forward == getattr(owner, "forward", None):
-        return owner  # the method of one that knows its Jacobian, too
+        return owner  # a method of an object with a Jacobian
     return ForwardKinematics(forward)
 
 
 def pose_error(X_BE: pin.SE3, target: pin.SE3) -> Float[np.ndarray, "6"]:
-    """From here to the target, expressed in B: translation [m] and rotation vector [rad]."""
+    """Return the error to the target, expressed in B: translation [m] and rotation vector [rad]."""
     return np.concatenate(
         [target.translation - X_BE.translation, pin.log3(target.rotation @ X_BE.rotation.T)]
     )
 
 
 def shortened(v: Float[np.ndarray, " n"], longest: float) -> Float[np.ndarray, " n"]:
-    """The vector, no longer than that."""
+    """Return the vector, shortened to at most `longest`."""
     norm = float(np.linalg.norm(v))
     return v if norm <= longest else v * (longest / norm)
 
 
 class HandJacobian:
-    """How joints that are at q turn for the hand to go: one damped least-squares step."""
+    """Joint velocities at q for an end-effector twist, by one damped least-squares step."""
 
     def __init__(self, kinematics: ArmKinematics, q: Float[np.ndarray, " N"]) -> None:
         J = self._J = kinematics.jacobian(q)
@@ -91,7 +91,7 @@ class HandJacobian:
         self._free = np.full(q.size, np.inf)
 
     def twist(self, dq: Float[np.ndarray, " N"]) -> Float[np.ndarray, "6"]:
-        """Of the hand in B, as its joints turn."""
+        """Return the twist of the end effector in B for joint velocities."""
         return np.asarray(self._J @ dq)
 
     def joints(
@@ -102,7 +102,7 @@ class HandJacobian:
         lower: Float[np.ndarray, " N"] | None = None,
         upper: Float[np.ndarray, " N"] | None = None,
     ) -> Float[np.ndarray, " N"]:
-        """As near as they can within their bounds; free: what joints to spare do besides; None: nothing."""
+        """Return the closest joint velocities within the bounds; free: of the null space; None: zero."""
         return bounded_velocity(
             self._weighted,
             self._weights * twist,
@@ -116,8 +116,8 @@ class HandJacobian:
 def posture_velocity(
     q: Float[np.ndarray, " N"], posture: Float[np.ndarray, " N"], speed: float
 ) -> Float[np.ndarray, " N"]:
-    """Of an arm with a joint to spare, towards its posture [rad/s]; speed: of its hand, m/s and rad/s
-    together: an arm whose end effector rests is to rest."""
+    """Return the velocity of a redundant arm towards its posture [rad/s]; speed: of its end effector, m/s and
+    rad/s together: an arm whose end effector rests is to rest."""
     if q.size <= 6:
         return np.zeros(q.size)
     return shortened(_POSTURE_RATE * (posture - q), _POSTURE_SPEED) * min(speed / _GOING, 1.0)

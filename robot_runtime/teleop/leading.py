@@ -1,12 +1,12 @@
-"""A person leads parts of a running robot: `Leading`, looked at once a tick, before the executor's own.
+"""Teleoperation of a running robot: `Leading`, called once a tick, before the executor's tick.
 
     newest lead ─► engaged?  ─► take_over, follower engaged where the part was commanded to be
                    engaged   ─► follower ─► command ─► executor.lead
-                   let go    ─► hand_back, or the part stands
-                   stale, lost, the robot stopped: as if all were let go
+                   released  ─► hand_back, or the part holds
+                   stale, lost, the robot stopped: as if all were released
 
-A part that was let go by anything but the person herself follows again once she lets go and engages anew. One
-that brakes for a fault stays hers: it follows again, from where it stands, once nothing is wrong any more.
+A part that was released by anything but its operator follows again once the operator releases and engages it.
+A part that brakes for a fault stays taken over: it follows again, from where it is, once the fault is gone.
 """
 
 from collections import deque
@@ -28,28 +28,28 @@ from robot_runtime.teleop.watched import WatchedTeleoperator
 
 
 class Led(Protocol):
-    """What is led: an `Executor`."""
+    """The executor that the teleoperator drives, as far as `Leading` uses it."""
 
     @property
     def mode(self) -> Mode: ...
 
     @property
     def authority(self) -> Mapping[str, Authority]:
-        """Who moved each part in the last tick."""
+        """Part -> who moved it in the last tick."""
         ...
 
     @property
     def commanded(self) -> Command:
-        """What was commanded last."""
+        """The last command."""
         ...
 
     @property
     def taken_over(self) -> tuple[str, ...]:
-        """Parts that a person has; a reset forgets them."""
+        """Parts that a person has taken over; a reset clears them."""
         ...
 
     def take_over(self, parts: tuple[str, ...], now_ns: int) -> object:
-        """RobotRuntimeError: not now, or not this part, in words for a person."""
+        """RobotRuntimeError: not now, or not this part; the message is for the operator."""
         ...
 
     def lead(self, commands: Mapping[str, PartCommand], now_ns: int) -> None: ...
@@ -58,7 +58,7 @@ class Led(Protocol):
 
 
 class Leading:
-    """One teleoperator of one run; the control thread owns it."""
+    """Drives parts by one teleoperator in one run; the control thread owns it."""
 
     def __init__(
         self,
@@ -72,67 +72,67 @@ class Leading:
         post: Callable[[Order, str], None],
     ) -> None:
         """
-        period_ns: of the control loop: as far as a follower goes in one tick, whatever the clock did [ns].
-        say: gets lines for the run's log. post: takes her orders.
+        period_ns: of the control loop: the time step of a follower, whatever the clock did [ns].
+        say: receives lines for the run's log. post: takes the operator's orders.
         """
         self._executor, self._watched, self._followers = executor, watched, dict(followers)
         self._config, self._dt_s, self._say, self._post = config, period_ns / NS_PER_S, say, post
-        self._led: dict[str, type] = {}
+        self._driven: dict[str, type] = {}
         self._before: deque[Command] = deque(maxlen=2)
         self._spent: set[str] = set()
         self._newest_ns: int | None = None
         self.fresh_ns: int | None = None
-        """When she did what this tick commands for the first time [ns]; None: nothing new."""
+        """Time of the input that this tick commands for the first time [ns]; None: nothing new."""
         self._has_reported_lost = False
 
     @property
     def led(self) -> tuple[str, ...]:
-        """Parts that she leads now."""
-        return tuple(self._led)
+        """Parts that are driven now."""
+        return tuple(self._driven)
 
     def look(self, state: RobotState, now_ns: int) -> None:
-        """Do what she does; after the state was measured, before the tick."""
+        """Follow the teleoperator; called after the state was measured, before the tick."""
         commanded = self._executor.commanded
         self._look(state, now_ns)
         self._before.append(commanded)
 
     def _look(self, state: RobotState, now_ns: int) -> None:
         lead, self.fresh_ns = self._newest(now_ns), None
-        if forgotten := tuple(part for part in self._led if part not in self._executor.taken_over):
-            self.let_go(now_ns, forgotten)
+        if given_back := tuple(part for part in self._driven if part not in self._executor.taken_over):
+            self.let_go(now_ns, given_back)
         if lead is None or self._executor.mode is Mode.STOP or not state.is_finite:
-            self._let_go(tuple(self._led), now_ns, why=self._why(lead))
+            self._let_go(tuple(self._driven), now_ns, why=self._why(lead))
             held = {} if lead is None else lead.engaged
             self._spent |= {part for part, on in held.items() if on}
             return
         engaged = {part for part, on in lead.engaged.items() if on and part in lead.parts}
         self._spent &= engaged
-        self._let_go(tuple(part for part in self._led if part not in engaged), now_ns)
+        self._let_go(tuple(part for part in self._driven if part not in engaged), now_ns)
         commands: dict[str, PartCommand] = {}
         authority = self._executor.authority
         for part in lead.parts:
-            if part in self._led and authority.get(part) is Authority.SAFETY:
-                self._led[part] = type(None)  # engaged anew once it stands
+            if part in self._driven and authority.get(part) is Authority.SAFETY:
+                self._driven[part] = type(None)  # engaged again once it is at rest
             elif part in engaged and part not in self._spent:
-                told = self._followed(part, lead, state, now_ns)
-                if told is not None:
-                    commands[part] = told
+                command = self._followed(part, lead, state, now_ns)
+                if command is not None:
+                    commands[part] = command
         if commands and self._leads(commands, now_ns) and lead.t_ns != self._newest_ns:
             self.fresh_ns = lead.t_ns
         self._newest_ns = lead.t_ns
 
     def let_go(self, now_ns: int, parts: tuple[str, ...] = ()) -> None:
-        """Somebody else has handed these back, () all: she has to engage anew."""
-        given = [part for part in self._led if not parts or part in parts]
+        """Release parts that were handed back elsewhere, () all: they have to be engaged again."""
+        given = [part for part in self._driven if not parts or part in parts]
         for part in given:
-            del self._led[part]
+            del self._driven[part]
         self._spent |= set(given)
 
     def _newest(self, now_ns: int) -> Lead | None:
         for order in self._watched.orders():
             try:
                 self._post(order, self._watched.name)
-            except RobotRuntimeError as error:  # one that is refused keeps no other from the run
+            except RobotRuntimeError as error:  # a refused one does not hold up the others
                 self._say(f"{self._watched.name}: {error}")
         lead = self._watched.look(now_ns, self._config.stale_ns)
         if self._watched.is_silent(self._config.stale_ns):
@@ -145,14 +145,14 @@ class Leading:
     def _why(self, lead: Lead | None) -> str:
         if lead is not None:
             return "the robot stopped"
-        return "it is lost" if self._watched.why_lost else "what it says is too old"
+        return "it is lost" if self._watched.why_lost else "its newest lead is too old"
 
     def _leads(self, commands: Mapping[str, PartCommand], now_ns: int) -> bool:
         try:
             self._executor.lead(commands, now_ns)
         except RobotRuntimeError as error:
             self._say(str(error))
-            self._let_go(tuple(commands), now_ns, why="it cannot be led so")
+            self._let_go(tuple(commands), now_ns, why="the executor refused the command")
             return False
         return True
 
@@ -161,33 +161,33 @@ class Leading:
         try:
             if follower is None:
                 known = ", ".join(self._followers) or "none"
-                raise InvalidValueError(f"{part} cannot be led: the parts that can be are {known}")
+                raise InvalidValueError(f"{part} cannot be driven: the parts that can be are {known}")
             commanded = self._executor.commanded
-            if self._led.get(part) is not type(wish):
+            if self._driven.get(part) is not type(wish):
                 follower.engage(wish, commanded, state, tuple(self._before))
-                if part not in self._led:
+                if part not in self._driven:
                     self._executor.take_over((part,), now_ns)
-                    self._say(f"{self._watched.name} leads {part}")
-                self._led[part] = type(wish)
+                    self._say(f"{self._watched.name} drives {part}")
+                self._driven[part] = type(wish)
             return follower.follow(wish, commanded, state, self._dt_s)
-        except (RobotRuntimeError, ValueError) as error:  # a leader whose numbers have changed their shape
+        except (RobotRuntimeError, ValueError) as error:  # the shape of the leader's numbers has changed
             self._say(str(error))
             self._let_go((part,), now_ns)
             self._spent.add(part)
             return None
 
     def _let_go(self, parts: tuple[str, ...], now_ns: int, why: str = "") -> None:
-        given = tuple(part for part in parts if part in self._led)
+        given = tuple(part for part in parts if part in self._driven)
         if not given:
             return
         for part in given:
-            del self._led[part]
+            del self._driven[part]
         if why:
             self._spent |= set(given)
         hands_back = self._config.on_release is OnRelease.HAND_BACK
         if hands_back:
-            with suppress(RobotRuntimeError):  # nobody has them any more
+            with suppress(RobotRuntimeError):  # they were given back already
                 self._executor.hand_back(given, now_ns)
-        now = "the policy has it again" if hands_back else "it stands"
+        now = "the policy has it again" if hands_back else "it holds"
         because = f", {why}" if why else ""
-        self._say(f"{self._watched.name} lets go of {', '.join(given)}{because}: {now}")
+        self._say(f"{self._watched.name} releases {', '.join(given)}{because}: {now}")

@@ -1,4 +1,4 @@
-"""Which parts of a robot can be led, and by what: `followers_for`, `leadable`."""
+"""Which parts of a robot can be driven, and by which leads: `followers_for`, `leadable`."""
 
 from collections.abc import Mapping
 
@@ -37,10 +37,10 @@ def followers_for(
     whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
     hand_pose: HandPose | Mapping[str, HandPose] | None = None,
 ) -> dict[str, Follower]:
-    """Of every part that is commanded by a spec and can be led, in its order.
+    """Make a follower for each part that a spec commands and a person can drive, in its order.
 
-    whole_body: arms that it resolves are told joints, whatever their rows say. Both say what is known of
-    kinematics.
+    whole_body: arms that it resolves are commanded in joints, whatever their rows are. Kinematics come from
+        `whole_body` and `hand_pose`.
     """
     bodies = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
     out: dict[str, Follower] = {}
@@ -70,7 +70,7 @@ def followers_for(
 
 
 def leadable(followers: Mapping[str, Follower]) -> LeadableParts:
-    """What a teleoperator is told that there is."""
+    """Return the parts that a teleoperator may drive."""
     kinds = {part: type(follower) for part, follower in followers.items()}
 
     def of(*wanted: type) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def leadable(followers: Mapping[str, Follower]) -> LeadableParts:
 
 
 def leads_hand(follower: Follower) -> bool:
-    """Whether poses and twists of a hand can lead it."""
+    """Whether end-effector poses and twists can drive it."""
     match follower:
         case PoseFollower():
             return True

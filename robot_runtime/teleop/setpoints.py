@@ -1,9 +1,9 @@
-"""The next setpoint towards where a person leads: inside the limits, and never past the leader.
+"""The next setpoint towards a leader: inside the limits, and never past the leader.
 
-    leader   ──╱‾‾‾‾‾‾‾    its newest pose is the goal, and the goal counts as standing still
-    part     ──_╱‾‾‾‾‾‾    the longest step from which the part can still brake to a stand at the goal
+    leader   ──╱‾‾‾‾‾‾‾    its newest pose is the goal, and the goal counts as stationary
+    part     ──_╱‾‾‾‾‾‾    the longest step from which the part can still brake to rest at the goal
 
-A goal that moves on is approached anew from how the part moves, so a part behind a steady leader moves as
+A goal that moves is approached anew from the part's motion, so a part behind a steady leader moves as
 steadily. It is never nearer than its own braking distance: that is what "never past" costs. Steps use the
 braking law of the limiter (`core/plan/axis.py`), so the limiter behind a follower holds nothing back.
 """
@@ -20,23 +20,23 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
 _WITHIN = 1.0 - 1e-6
-"""Share of the limits that is used, so that rounding does not reach those of the limiter."""
+"""Share of the limits that is used, so that rounding does not reach the limiter."""
 _EASE = 0.75, 0.85, 0.95, 1.05, 1.2, 1.4
-"""Shares of the acceleration and jerk of an end effector. Nearing a goal plans with the first; where the
-joints lose some on the way, it brakes with the first that will do."""
+"""Shares of the acceleration and jerk of an end effector. The approach plans with the first; where the
+joints lose capacity on the way, it brakes with the first that suffices."""
 FAR = 1e3
-"""How far away the goal of a velocity is [m] or [rad]; none is farther."""
+"""Distance of the goal of a velocity [m] or [rad]; no goal is farther."""
 
 Between = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Steps from one command to the next, of axes by themselves."""
+    """Return the steps between two commands of independent axes."""
     return b - a
 
 
 class Axes:
-    """n axes of a part: their limits, and how they moved from command to command."""
+    """The n axes of a part: their limits, and their motion from command to command."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Axes:
         curve: SpeedCurve | None = None,
         share: float = 1.0,
     ) -> None:
-        """share: of the speed that is used. The rest: as `AxisLimiter` has it."""
+        """share: of the speed that is used. The rest: as in `AxisLimiter`."""
         n = len(limits.speed)
         self._axes = [
             Axis(
@@ -67,14 +67,14 @@ class Axes:
                 axis.follow_curve(*map(float, each))
         self._longest = (limits.speed * dt_s * (1.0 + 1e-3)).tolist()
         self.s: np.ndarray = np.zeros(n)
-        """How far each axis went in the last tick."""
+        """Step of each axis in the last tick."""
         self.b: np.ndarray = np.zeros(n)
-        """By how much that changed."""
+        """Change of that step."""
 
     def went(self, steps: Float[np.ndarray, " n"]) -> None:
-        """How far the axes were commanded to go in one tick.
+        """Note the commanded steps of one tick.
 
-        A part that was set down elsewhere (a reset, odometry that jumped) goes on as it went.
+        After a discontinuity (a reset, a jump of odometry) the last steps are kept.
         """
         numbers = steps.tolist()
         if not all(abs(step) <= most for step, most in zip(numbers, self._longest, strict=True)):
@@ -88,13 +88,13 @@ class Axes:
         return all(abs(axis.s) <= axis.snap and abs(axis.b) <= axis.snap for axis in self._axes)
 
     def brake(self) -> Float[np.ndarray, " n"]:
-        """Steps that lose speed as fast as the limits allow."""
+        """Return steps that brake as fast as the limits allow."""
         return np.array([axis.s + axis.brake.next(axis.s, axis.b) for axis in self._axes])
 
     def toward(
         self, at: Float[np.ndarray, " n"], gap: Float[np.ndarray, " n"], *, share: float = 1.0
     ) -> Float[np.ndarray, " n"]:
-        """Steps over a gap, each axis by itself; share: of the gap, the most that a step is."""
+        """Return steps over a gap, each axis alone; share: largest share of the gap in one step."""
         return np.array(
             [
                 _toward(axis, p, min(max(to_go, axis.end_low - p), axis.end_high - p), share)
@@ -103,7 +103,7 @@ class Axes:
         )
 
     def steered(self, steps: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Steps on the way to those, as fast as the limits allow and never beyond them."""
+        """Return steps that approach those, as fast as the limits allow and never beyond."""
         return np.array(
             [
                 axis.s + axis.brake.next(axis.s - min(max(step, -axis.speed), axis.speed), axis.b)
@@ -112,13 +112,13 @@ class Axes:
         )
 
     def span(self, at: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the most that each axis may step next."""
+        """Return the smallest and the largest next step of each axis."""
         spans = [axis.span(p) for axis, p in zip(self._axes, at.tolist(), strict=True)]
         return np.array([low for low, _ in spans]), np.array([high for _, high in spans])
 
 
 def axes_of(limits: JointLimits | GripperLimits | BaseLimits, dt_s: float, *, share: float = 1.0) -> Axes:
-    """The axes of a part as its limits have them; share: of the joints' speed that is used.
+    """Make the axes of a part from its limits; share: of the joints' speed that is used.
 
     InvalidValueError: a gripper's limits declare no motion.
     """
@@ -130,26 +130,26 @@ def axes_of(limits: JointLimits | GripperLimits | BaseLimits, dt_s: float, *, sh
             return Axes(motion, dt_s, low=np.array([limits.low]), high=np.array([limits.high]))
         case BaseLimits(motion=motion):
             return Axes(motion, dt_s)
-    raise InvalidValueError("a gripper that is led needs limits of its motion, got none")
+    raise InvalidValueError("expected limits of motion for a gripper that is driven, got none")
 
 
 class Trail:
-    """The commands of a part, tick by tick, as steps of its axes."""
+    """Turns the commands of a part, tick by tick, into steps of its axes."""
 
     def __init__(
         self, make: Callable[[float], Axes], before: list[np.ndarray], between: Between | None
     ) -> None:
         """
         make: axes for a control period [s].
-        before: what was commanded in the ticks before, newest last.
-        between: (from one command, to the next) -> steps, as `difference` has them; None: the part is
+        before: the commands of the previous ticks, newest last.
+        between: (from one command, to the next) -> steps, as `difference` returns them; None: the part is
             commanded by velocities.
         """
         self._make, self._path, self._between = make, before, between
         self._axes: Axes | None = None
 
     def at(self, command: np.ndarray, dt_s: float) -> Axes:
-        """The axes, as the newest command moves them; call it once a tick."""
+        """Return the axes after the newest command; call it once a tick."""
         if self._axes is None:
             self._axes = self._make(dt_s)
         path, self._path = [*self._path, command], [command]
@@ -172,10 +172,10 @@ def vector_toward(
     share: float,
     dt_s: float,
 ) -> Float[np.ndarray, " n"]:
-    """The step of a vector over a gap, along which it goes straight; what it has of other speed it loses.
+    """Return a vector's step straight over a gap; velocity in other directions is braked.
 
     s, b: its last step, and the change of that. limits: of its length: speed, acceleration, jerk; per second.
-    share: of the gap, the most that the step is.
+    share: largest share of the gap in the step.
     """
     speed, acceleration, jerk = limits
     distance = math.hypot(*gap.tolist())
@@ -204,17 +204,17 @@ def _toward(axis: Axis, at: float, gap: float, share: float) -> float:
 
 
 def _unit(v: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Its direction; any, of a vector that has none."""
+    """Return its direction; an arbitrary one for the zero vector."""
     length = math.hypot(*v.tolist())
     return v / length if length > 0.0 else np.eye(1, v.size)[0]
 
 
 def _sides(n: Float[np.ndarray, " n"], *vectors: Float[np.ndarray, " n"]) -> list[np.ndarray]:
-    """Directions across n that the vectors have parts along, each across those before it."""
+    """Return orthonormal directions across n that span the vectors' components across n."""
     basis = [n]
     for v in vectors:
         across = v
-        for _ in range(2):  # the second time takes out what rounding left
+        for _ in range(2):  # the second pass removes rounding errors
             for each in basis:
                 across = across - (across @ each) * each
         if math.hypot(*across.tolist()) > 1e-9 * math.hypot(*v.tolist()):

@@ -1,4 +1,4 @@
-"""A teleoperator as the control thread sees it: `WatchedTeleoperator` what it said last, and all orders."""
+"""A teleoperator as the control thread sees it: `WatchedTeleoperator` has its last lead and all orders."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ _CLOSE_S = 1.0
 
 
 class WatchedTeleoperator:
-    """A context manager; the teleoperator is opened and read inside it, and closed at its end."""
+    """A context manager that opens and reads the teleoperator, and closes it at its end."""
 
     def __init__(self, teleoperator: Teleoperator, parts: LeadableParts) -> None:
         self._teleoperator, self._parts = teleoperator, parts
@@ -24,30 +24,30 @@ class WatchedTeleoperator:
         self._orders: deque[Order] = deque()
         self._error: Exception | None = None
         self.run: LedRun | None = None
-        """What it is told next, if it can be told."""
+        """The state of the run that it gets next, if it accepts one."""
         self._close_error: Exception | None = None
         self._is_over = False
         self._thread = threading.Thread(target=self._watch, name=f"teleop {self.name}", daemon=True)
 
     @property
     def name(self) -> str:
-        """What the person is told of it."""
+        """The teleoperator's name, for the operator."""
         return name_of(self._teleoperator)
 
     @property
     def thread_id(self) -> int | None:
-        """Native, once it has begun."""
+        """Native id of the reading thread, once it has begun."""
         return self._thread.native_id
 
     @property
     def help(self) -> str:
-        """What its keys do; empty if it does not say."""
+        """Help on its keys; empty if it has none."""
         return str(getattr(self._teleoperator, "help", "") or "")
 
     def look(self, now_ns: int, stale_ns: int) -> Lead | None:
-        """What it said last; None: nothing yet, or nothing that still counts. Never waits.
+        """Return the last lead; None: none yet, or none that still counts. Never waits.
 
-        What is from the future by as much does not count either: nobody could tell when it is old.
+        A lead that far in the future does not count either: its age would be unknown.
         """
         lead = self._lead
         if lead is None or self.why_lost or abs(now_ns - lead.t_ns) > stale_ns:
@@ -55,7 +55,7 @@ class WatchedTeleoperator:
         return lead
 
     def orders(self) -> list[Order]:
-        """Those that came since the last look."""
+        """Return the orders that came since the last call."""
         out = []
         while self._orders:
             out.append(self._orders.popleft())
@@ -63,15 +63,15 @@ class WatchedTeleoperator:
 
     @property
     def why_lost(self) -> str:
-        """Why it will say nothing any more; empty: it may."""
+        """Why it gives no more leads; empty: it still may."""
         return "" if self._error is None else f"{type(self._error).__name__}: {self._error}"
 
     def is_silent(self, stale_ns: int) -> bool:
-        """Whether its `read` has not come back for so long, by the machine's own clock."""
+        """Whether its `read` has not returned for that long, by the machine's own clock."""
         return self._read_ns > 0 and time.monotonic_ns() - self._read_ns > stale_ns
 
     def __enter__(self) -> Self:
-        """Whatever its `open` raises."""
+        """Open the teleoperator; raises what its `open` raises."""
         if callable(begin := getattr(self._teleoperator, "open", None)):
             begin(self._parts)
         self._thread.start()
@@ -83,7 +83,7 @@ class WatchedTeleoperator:
             self._thread.join(_JOIN_S)
         closing = threading.Thread(target=self._close, name=f"close {self.name}", daemon=True)
         closing.start()
-        closing.join(_CLOSE_S)  # a device that hangs must not keep the run from ending
+        closing.join(_CLOSE_S)  # a device that hangs must not delay the end of the run
         if self._close_error is not None:
             raise self._close_error
 
@@ -94,18 +94,20 @@ class WatchedTeleoperator:
             self._close_error = error
 
     def _watch(self) -> None:
-        told, said = getattr(self._teleoperator, "told", None), None
+        tell, reported = getattr(self._teleoperator, "told", None), None
         try:
             while not self._is_over:
-                if callable(told) and self.run is not said:
-                    told(said := self.run)
+                if callable(tell) and self.run is not reported:
+                    tell(reported := self.run)
                 lead = self._teleoperator.read()
                 if not isinstance(lead, Lead):
-                    raise DriverError(f"read() of {self.name} says a Lead, got {type(lead).__name__}")
+                    raise DriverError(
+                        f"expected a Lead from read() of {self.name}, got {type(lead).__name__}"
+                    )
                 for order in lead.orders:
                     check_order(order, self.name)
                 self._read_ns = time.monotonic_ns()
-                if lead is not self._lead:  # else its orders have been heard
+                if lead is not self._lead:  # else its orders were taken already
                     self._orders.extend(lead.orders)
                 self._lead = lead
                 time.sleep(_PERIOD_S)
@@ -114,7 +116,7 @@ class WatchedTeleoperator:
 
 
 def check_teleoperator(teleoperator: object) -> None:
-    """InvalidValueError: it is none."""
+    """InvalidValueError: it is no teleoperator."""
     is_one = all(callable(getattr(teleoperator, name, None)) for name in ("read", "close"))
     others = ("write", "num_joints", "num_values", "size")
     if teleoperator is not None and not (is_one and not any(hasattr(teleoperator, each) for each in others)):
@@ -124,5 +126,5 @@ def check_teleoperator(teleoperator: object) -> None:
 
 
 def name_of(teleoperator: Teleoperator) -> str:
-    """What the person is told of it."""
+    """Return the teleoperator's name, for the operator."""
     return str(getattr(teleoperator, "name", "") or f"the {type(teleoperator).__name__}")

@@ -1,4 +1,4 @@
-"""Where a server listens: `tcp://HOST:PORT`, and what can be wrong with that."""
+"""Server addresses, `tcp://HOST:PORT`, and their errors."""
 
 import ipaddress
 import re
@@ -14,7 +14,7 @@ _FILE = "ipc://"
 
 
 def port_in_use(address: str) -> InvalidValueError:
-    """Another program listens there already."""
+    """Make the error for an address at which another program listens."""
     return InvalidValueError(
         f"{address} is in use, probably by another policy server: stop that one, or choose another "
         "address (port * picks a free one)"
@@ -22,15 +22,15 @@ def port_in_use(address: str) -> InvalidValueError:
 
 
 def no_address(address: str, reason: str, *, example: str = DEFAULT_ADDRESS) -> InvalidValueError:
-    """It is not one that can be bound or connected to."""
+    """Make the error for an address that cannot be bound or connected to."""
     return InvalidValueError(f"cannot use address {address!r}: {reason}; expected e.g. {example}")
 
 
 def open_to_all(address: str) -> InvalidValueError:
-    """It is reached from beyond this machine, and nobody is kept out."""
+    """Make the error for an address that other machines can reach without keys."""
     return InvalidValueError(
-        f"{address} can be reached from other machines, and whoever reaches it could use the policy: "
-        "give the server keys (`robot-runtime keys`), or say that it is to be open (--open)"
+        f"{address} can be reached from other machines, and any client there could use the policy: "
+        "give the server keys (`robot-runtime keys`), or declare it open (--open)"
     )
 
 
@@ -42,14 +42,14 @@ def is_local(address: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name: whose, other machines say
+        return False  # a host name, which may belong to any machine
 
 
 def address_to_listen(address: str) -> str:
-    """As libzmq has it: tcp if no scheme is named, port * for any that is free. InvalidValueError."""
+    """Return it in libzmq's form: tcp by default, port * for any free one. InvalidValueError: invalid."""
     if _with_scheme(address).startswith(_FILE):
         if not address.isprintable():
-            raise no_address(address, "a file's name here is of characters that can be printed")
+            raise no_address(address, "expected a file name of printable characters")
         return address
     bare = _with_scheme(address).removeprefix("tcp://")
     if (problem := _problem(bare)) is not None:
@@ -59,9 +59,9 @@ def address_to_listen(address: str) -> str:
 
 
 def check_file(address: str) -> None:
-    """Of one that is to be listened on: libzmq would put its socket in place of whatever has that name.
+    """Check a file to listen on: libzmq would replace any file of that name with its socket.
 
-    InvalidValueError: somebody listens there, or it is another file, which would be lost.
+    InvalidValueError: another server listens there, or it is another file, which would be lost.
     """
     path = Path(address.removeprefix(_FILE))
     if not address.startswith(_FILE) or str(path).startswith(("*", "@")):
@@ -69,7 +69,7 @@ def check_file(address: str) -> None:
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except OSError:
-        return  # there is none; what else may be wrong libzmq says
+        return  # there is none; libzmq reports other errors
     if not is_socket:
         raise no_address(
             address, "there is a file of that name, and it is no socket", example="ipc:///tmp/policy"
@@ -81,12 +81,12 @@ def check_file(address: str) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return  # a server that was killed has left it
         except OSError:
-            pass  # it is somebody's
+            pass  # another program has it
     raise port_in_use(address)
 
 
 def address_to_connect(address: str) -> str:
-    """As `address_to_listen`, but of one host and one port. InvalidValueError."""
+    """As `address_to_listen`, but with one host and one port. InvalidValueError."""
     out = address_to_listen(address)
     if out.startswith("tcp://") and "*" in out:
         raise no_address(address, "to connect takes one host and one port, and * is any")
@@ -94,7 +94,7 @@ def address_to_connect(address: str) -> str:
 
 
 def server_and_name(address: str) -> tuple[str, str]:
-    """A server's address, and the name of one of its policies behind a slash, empty if there is none.
+    """Split into the server's address and the policy name behind a slash, empty without one.
 
     tcp://HOST:PORT/NAME and HOST:PORT/NAME; a file's address (ipc) has no names. InvalidValueError.
     """
@@ -105,7 +105,7 @@ def server_and_name(address: str) -> tuple[str, str]:
 
 
 def host_and_port(text: str) -> tuple[str, str]:
-    """Of HOST:PORT; host and port may be *, a host of IPv6 stands in brackets. InvalidValueError."""
+    """Split HOST:PORT; host and port may be *, an IPv6 host is in brackets. InvalidValueError."""
     if (problem := _problem(text)) is not None:
         raise no_address(text, problem, example=DEFAULT_ADDRESS.removeprefix("tcp://"))
     host, _, port = text.rpartition(":")
@@ -113,7 +113,7 @@ def host_and_port(text: str) -> tuple[str, str]:
 
 
 def _problem(text: str) -> str | None:
-    """Why that is not HOST:PORT."""
+    """Return why that is not HOST:PORT; None if it is."""
     host, colon, port = text.rpartition(":")
     if not colon or not port or port.endswith("]"):
         return "it names no port"
@@ -122,7 +122,7 @@ def _problem(text: str) -> str | None:
     if port != "*" and int(port) >= 2**16:
         return f"there is no port {port}, the last one is 65535"
     if re.fullmatch(r"[0-9a-fA-F:.]*:[0-9a-fA-F:.]*", host):
-        return f"a host of IPv6 stands in brackets, [{host}]:{port}"
+        return f"an IPv6 host needs brackets: [{host}]:{port}"
     if not re.fullmatch(r"\*|\[[0-9a-fA-F:.]+\]|[\w-]+(\.[\w-]+)*\.?", host, re.ASCII):
         return f"{host!r} is no host's name or number" if host else "it names no host"
     return None
@@ -136,12 +136,13 @@ def _with_scheme(address: str) -> str:
 
 
 def name_trouble(address: str) -> str | None:
-    """Why the host's name in a tcp address stands for nothing; it asks the network, which may take long."""
+    """Return why the host name in a tcp address does not resolve; it asks the network, which may take
+    long."""
     host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
     if not address.startswith("tcp://"):
         return None
     try:
         socket.getaddrinfo(host, None)
     except (OSError, UnicodeError) as error:
-        return f"the name {host!r} stands for no address: {getattr(error, 'strerror', None) or error}"
+        return f"the name {host!r} has no address: {getattr(error, 'strerror', None) or error}"
     return None

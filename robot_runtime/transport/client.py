@@ -1,4 +1,4 @@
-"""The robot's end: a DEALER that connects again by itself."""
+"""The robot's end: a DEALER that reconnects by itself."""
 
 import contextlib
 import time
@@ -17,60 +17,58 @@ from robot_runtime.wire.frames import LIMITS, Buffer
 _RECONNECT_MS, _RECONNECT_MAX_MS = 20, 100
 _AGAIN_NS, _LOOK_NS = NS_PER_S, 50 * NS_PER_MS
 _MAX_PENDING = 2 * LIMITS.total
-"""Bytes of a server's message that is not whole."""
+"""Bytes of an incomplete message of a server."""
 _HANDSHAKE_FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
-_NO_KEYS = (
-    "what listens there is no policy server, or it asks for keys, and this robot was given none (--keys)"
-)
+_NO_KEYS = "what listens there is no policy server, or it requires keys, and this robot has none (--keys)"
 _WRONG_KEYS = (
-    "what listens there is no policy server, or it does not take this robot's keys, or it has other keys "
-    "than they say"
+    "what listens there is no policy server, or it rejects this robot's keys, or its own keys are not those "
+    "that this robot expects"
 )
 
 
 class ClientTransport:
-    """A connection that loses, but never alters, messages. `reopen` makes sure that nothing old survives."""
+    """A connection that may lose, but never alters, messages. `reopen` drops everything old."""
 
     def __init__(self, address: str = DEFAULT_ADDRESS, *, keys: RobotKeys | None = None) -> None:
-        """Connecting; it connects again by itself. InvalidValueError if that is no address.
+        """Start connecting; it reconnects by itself. InvalidValueError: invalid address.
 
-        keys: for a server that asks for them; to any other there is no connection with keys.
+        keys: for a server that requires them; with keys there is no connection to any other server.
         """
         self.address = address_to_connect(address)
         self._keys = keys
         self._trouble: str | None = None
         self._has_broken = self._is_connected = self._is_taking = False
-        self._again_ns: int | None = None  # when to try what libzmq has given up
-        self._look_ns = 0  # when to see again what the connection holds back
+        self._again_ns: int | None = None  # when to retry what libzmq has given up
+        self._look_ns = 0  # when to check again how much the connection holds back
         self._connection: Connection | None = None
         self._context = zmq.Context()
         self._open()
 
     def trouble(self) -> str | None:
-        """Why the last attempt to connect came to nothing, if the network says so."""
+        """Return why the last attempt to connect failed, if the network reports it."""
         return self._trouble
 
     def has_broken(self) -> bool:
-        """Whether the connection that there was has ended, once."""
+        """Return, once, whether the previous connection has ended."""
         broken, self._has_broken = self._has_broken, False
         return broken
 
     def is_taking(self) -> bool:
-        """Whether the peer has taken some more of what is long to send since the last call."""
+        """Return whether the peer has taken more of a long message since the last call."""
         is_taking, self._is_taking = self._is_taking, False
         return is_taking
 
     def reopen(self) -> None:
-        """Forget the connection and what is queued in it, and start afresh under a new identity."""
+        """Drop the connection and its queue, and start again under a new identity."""
         self._close_socket(0)
         self._open()
 
     def wait(self, timeout_ns: int | None, doorbell: Doorbell, *, to_send: bool) -> None:
-        """Return when something arrived, the bell rings, it can send (if asked), or the time is over.
+        """Return when something arrived, the doorbell rings, it can send (if `to_send`), or the time is over.
 
         Also when something happened to the connection: see `has_broken`.
         """
@@ -88,7 +86,7 @@ class ClientTransport:
                 self._connection.cut()
 
     def send(self, frames: Sequence[Buffer]) -> bool:
-        """Hand a message to the network; False if there is no connection that takes it now."""
+        """Pass a message to the network; return False if no connection takes it now."""
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -96,7 +94,7 @@ class ClientTransport:
         return True
 
     def receive(self) -> list[Buffer] | None:
-        """The next message that has arrived; None if there is none."""
+        """Return the next message that has arrived; None if there is none."""
         try:
             arrived = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -107,7 +105,7 @@ class ClientTransport:
         return frames
 
     def close(self) -> None:
-        """Give up the socket."""
+        """Close the socket."""
         self._close_socket(FAREWELL_MS)
         self._context.destroy()
 
@@ -125,7 +123,7 @@ class ClientTransport:
                     self._has_broken |= self._is_connected
                     self._is_connected = False
                 case _:
-                    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # after which libzmq tries no more
+                    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # after which libzmq stops trying
                         self._again_ns = time.monotonic_ns() + _AGAIN_NS
                     self._trouble = _NO_KEYS if self._keys is None else _WRONG_KEYS
 
@@ -148,7 +146,7 @@ class ClientTransport:
             raise no_address(self.address, str(error)) from error
 
     def _close_socket(self, linger_ms: int) -> None:
-        self._look_after()  # what the monitor knows goes with it
+        self._look_after()  # the monitor's events are lost with it
         self._forget_connection()
         self._socket.disable_monitor()
         self._monitor.close(0)

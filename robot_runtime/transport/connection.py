@@ -1,7 +1,7 @@
-"""What one connection of a ZeroMQ socket has brought and how much of it has been taken: `Connection`.
+"""How much one connection of a ZeroMQ socket has received and how much was taken: `Connection`.
 
-libzmq bounds frames but not messages: what belongs to a message that is never finished, and commands, which
-it answers by itself, go unseen. The kernel counts the bytes of every TCP connection, so the difference shows.
+libzmq bounds frames but not messages: parts of a message that is never finished, and commands, which
+it answers by itself, are invisible. The kernel counts the bytes of every TCP connection, which shows them.
 """
 
 import contextlib
@@ -18,22 +18,22 @@ from robot_runtime.wire.frames import Buffer
 
 _COUNTER = struct.Struct("=Q")
 _BYTES_ACKED, _BYTES_RECEIVED = 120, 128
-"""Where tcpi_bytes_acked and tcpi_bytes_received lie in Linux's tcp_info."""
+"""Offsets of tcpi_bytes_acked and tcpi_bytes_received in Linux's tcp_info."""
 _UNDER_WAY = 4096
-"""Bytes sent and not yet acknowledged that are more than a few heartbeats."""
+"""Unacknowledged bytes that are more than a few heartbeats."""
 _FRAME_OVERHEAD = 64
-"""More bytes than ZMTP, or CURVE, spend on a frame."""
+"""Upper bound of the bytes that ZMTP or CURVE adds to a frame."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class Connection:
-    """A handle of its own on libzmq's connection, so that its number cannot come to mean another one.
+    """A duplicated descriptor of libzmq's connection, which cannot be reused for another one.
 
-    Where there is no descriptor for that handle, the connection is not looked at until there is one.
+    While no descriptor is free, the connection is not checked.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """OSError: it is closed already, or has come to mean something else."""
+        """OSError: it is closed already, or the descriptor was reused."""
         self._libzmqs: int | None = descriptor
         self._own: socket.socket | None = None
         self._taken = 0
@@ -42,29 +42,31 @@ class Connection:
 
     @property
     def address(self) -> str:
-        """Of the other end, for people."""
+        """The address of the other end, for messages."""
         try:
             if (connection := self._socket()) is None:
-                return "no descriptor left to say where from"
+                return "no descriptor left to find its address"
             name = connection.getpeername()
         except OSError:
             return "it has gone"
         return f"from {name[0]}" if isinstance(name, tuple) else "from this machine"
 
     def take(self, frames: Sequence[Buffer]) -> None:
-        """A message of this connection has been handed out."""
+        """Count a message of this connection that was returned."""
         self._taken += sum(map(len, frames)) + _FRAME_OVERHEAD * len(frames)
 
     def pending(self) -> int:
-        """Bytes that have come and are in no message that was handed out; 0 where nobody counts them."""
+        """Return the received bytes that no returned message has; 0 where the kernel does not count them."""
         received = self._counted(_BYTES_RECEIVED)
-        self._taken = min(self._taken, received)  # the overhead is estimated, and must not be saved up
+        self._taken = min(self._taken, received)  # the overhead is estimated, and must not accumulate
         return received - self._taken
 
     def is_taking(self) -> bool:
-        """Whether the other end has taken some of a long message since the last look, and more is under way.
+        """Return whether the peer has taken some of a long message since the last call, and more is in
+        flight.
 
-        Its kernel takes heartbeats of a process that hangs as well, but not for long what nobody reads.
+        Its kernel also takes heartbeats for a process that hangs, but not for long what the process never
+        reads.
         """
         before, self._acked = self._acked, self._counted(_BYTES_ACKED)
         if self._acked <= before or self._own is None:
@@ -76,30 +78,30 @@ class Connection:
         return int.from_bytes(unacked, sys.byteorder) > _UNDER_WAY
 
     def cut(self) -> None:
-        """End it, whatever libzmq is doing with it; to be called again while it has not ended."""
+        """End it, whatever libzmq is doing with it; call again until it has ended."""
         with contextlib.suppress(OSError):
             if (connection := self._socket()) is not None:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give up the handle; the connection itself is libzmq's."""
+        """Close the duplicate; the connection itself belongs to libzmq."""
         self._libzmqs = None
         if self._own is not None:
             self._own.close()
 
     def _counted(self, offset: int) -> int:
-        """A counter of the kernel's; 0 where nobody counts."""
+        """Return a counter of the kernel; 0 where there is none."""
         size = offset + _COUNTER.size
         try:
             if (connection := self._socket()) is None:
                 return 0
             known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
         except (OSError, AttributeError):
-            return 0  # no TCP, or no Linux
+            return 0  # not TCP, or not Linux
         return int(_COUNTER.unpack_from(known, offset)[0]) if len(known) >= size else 0
 
     def _socket(self) -> socket.socket | None:
-        """The handle; None while there is no descriptor for it. OSError: as `__init__`."""
+        """Return the duplicate; None while no descriptor is free. OSError: as `__init__`."""
         if self._own is None and self._libzmqs is not None:
             try:
                 own = os.dup(self._libzmqs)

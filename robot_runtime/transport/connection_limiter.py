@@ -1,11 +1,11 @@
-"""Who is connected to a server, what each may take of it, and with keys who may come in: `ConnectionLimiter`.
+"""Limits for the connections of a server, and access by keys: `ConnectionLimiter`.
 
-    libzmq's thread          doorman's thread                             network thread
+    libzmq's thread          limiter's thread                             network thread
     accepts, reads ─events─► counts connections, bytes, failures          lets_in(message): too many a second?
-    greets ───────── key? ─► a name, or no ─► libzmq                      departed(): whose connections ended
+    greets ───────── key? ─► a name, or no ─► libzmq                      departed(): peers that disconnected
 
-A connection is cut when it holds back more bytes than it may, when it sends too many messages, when it is too
-long a stranger, and, of strangers, when there are too many.
+A connection is cut when it holds back more bytes than it may, when it sends too many messages, when it stays
+unauthenticated for too long, and, if unauthenticated, when there are too many.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from robot_runtime.wire.frames import LIMITS, Buffer
 
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 256
-"""Beyond that the stranger that came first goes. Each takes two descriptors, of often 1,024 in all."""
+"""Beyond that the oldest unauthenticated one is cut. Each takes two descriptors, of often 1,024 in all."""
 STRANGER_NS = 40 * NS_PER_S
-"""How long a connection may belong to nobody."""
+"""How long a connection may stay unauthenticated."""
 STRANGER_BYTES = 1024 * 1024
-"""What a stranger may hold back: a greeting has at most a header's 64 KiB."""
+"""Bytes that an unauthenticated peer may hold back: a greeting has at most a header's 64 KiB."""
 TOTAL_BYTES = 256 * 1024 * 1024
-"""What all may hold back together."""
+"""Bytes that all may hold back together."""
 MEMORY_BYTES = 512 * 1024 * 1024
-"""What the process may grow by while somebody holds back more than a stranger may: small frames take 32 times
-their bytes in libzmq."""
+"""How much the process may grow while a peer holds back more than an unauthenticated one may: small frames
+take 32 times their bytes in libzmq."""
 MESSAGES_PER_S, STRANGER_MESSAGES_PER_S = 10_000, 20
 _LOOK_NS = 50 * NS_PER_MS
 _SAY_AGAIN_NS = 10 * NS_PER_S
@@ -66,7 +66,7 @@ class _UnauthenticatedPeer:
 
 
 class ConnectionLimiter:
-    """Has a thread of its own; the network thread calls all methods."""
+    """Limits the connections of a ROUTER, in its own thread; the network thread calls all methods."""
 
     def __init__(
         self,
@@ -77,23 +77,21 @@ class ConnectionLimiter:
         ring: Callable[[], None],
         known_bytes: int = 2 * LIMITS.total,
     ) -> None:
-        """Of a ROUTER that is not bound yet.
+        """Start on a ROUTER that is not bound yet.
 
-        keys: whose robots come in; None asks for none.
+        keys: robots that are admitted; None requires no keys.
         is_known, ring: see `ServerTransport`.
-        known_bytes: what somebody may hold back.
+        known_bytes: bytes that a known peer may hold back.
         """
         self.counts: Counter[str] = Counter()
         """Handshakes that failed and connections that were cut, by cause."""
         self._is_known, self._ring, self._known_bytes = is_known, ring, known_bytes
         self._asks_for_keys = keys is not None
         self._names = {} if keys is None else keys.allowed
-        self._guests: dict[
-            int, _UnauthenticatedPeer
-        ] = {}  # by libzmq's descriptor, the one that came first first
+        self._entries: dict[int, _UnauthenticatedPeer] = {}  # by libzmq's descriptor, oldest first
         self._departed: deque[bytes] = deque()
         self._lock = Lock()
-        self._said: dict[str, tuple[int, int]] = {}  # kind -> (when, how many by then)
+        self._logged: dict[str, tuple[int, int]] = {}  # kind -> (when, how many by then)
         self._calm_memory = _memory()
         self._look_ns = 0
         self._monitor = new_monitor(socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
@@ -105,39 +103,39 @@ class ConnectionLimiter:
         self._thread.start()
 
     def lets_in(self, peer: bytes, first: zmq.Frame, frames: Sequence[Buffer]) -> bool:
-        """Whether a message that has arrived is to be looked at; `first` is its first frame."""
+        """Return whether to handle an arrived message; `first` is its first frame."""
         descriptor = first.get(zmq.SRCFD)
-        guest = self._guests.get(descriptor)
-        if guest is None or guest.peer != peer:  # a descriptor means another connection once one has ended
+        entry = self._entries.get(descriptor)
+        if entry is None or entry.peer != peer:  # descriptors are reused once a connection has ended
             self._take_events()
-            if (guest := self._guests.get(descriptor)) is None:
+            if (entry := self._entries.get(descriptor)) is None:
                 return False  # it has left
-            guest.peer, guest.name = peer, _user_of(first)
-        if guest.is_cut:
+            entry.peer, entry.name = peer, _user_of(first)
+        if entry.is_cut:
             return False
-        guest.connection.take(frames)
-        rate = guest.as_known if self._is_known(peer) else guest.as_stranger
+        entry.connection.take(frames)
+        rate = entry.as_known if self._is_known(peer) else entry.as_stranger
         if not rate.take(time.monotonic_ns()):
-            self._cut(guest, "more messages than one may send")
+            self._cut(entry, "more messages than one may send")
             return False
         return True
 
     def name_of(self, peer: bytes) -> str | None:
-        """What the key of a peer that has said something is called; None without keys, and nobody's name, "",
-        if the peer has left meanwhile."""
+        """Return the name of a peer's key; None without keys, and the empty name "" if the peer has left
+        meanwhile."""
         if not self._asks_for_keys:
             return None
-        names = (guest.name for guest in list(self._guests.values()) if guest.peer == peer)
+        names = (entry.name for entry in list(self._entries.values()) if entry.peer == peer)
         return next(names, None) or ""
 
     def end(self, peer: bytes) -> None:
-        """Cut a peer off."""
-        for guest in list(self._guests.values()):
-            if guest.peer == peer and not guest.is_cut:
-                self._cut(guest, "a message that could not be taken")
+        """Cut a peer's connection."""
+        for entry in list(self._entries.values()):
+            if entry.peer == peer and not entry.is_cut:
+                self._cut(entry, "a message that could not be taken")
 
     def departed(self) -> list[bytes]:
-        """Peers whose connections have ended since the last call."""
+        """Return the peers whose connections have ended since the last call."""
         out = []
         while self._departed:
             out.append(self._departed.popleft())
@@ -150,15 +148,15 @@ class ConnectionLimiter:
         self._thread.join()
 
     def close(self) -> None:
-        """Give up the sockets, after that."""
+        """Close the sockets, after `stop`."""
         self._monitor.close(0)
         self._asked.close(0)
         self._bell.close()
-        for guest in self._guests.values():
-            guest.connection.close()
+        for entry in self._entries.values():
+            entry.connection.close()
 
     def _run(self) -> None:
-        # By its descriptor: two threads read the monitor, and libzmq's sockets bear one at a time.
+        # Poll its descriptor: two threads read the monitor, and libzmq's sockets allow one at a time.
         events = int(self._monitor.getsockopt(zmq.FD))
         sockets: list[tuple[zmq.Socket | int, int]] = [(events, zmq.POLLIN), (self._asked, zmq.POLLIN)]
         while not self._is_over:
@@ -170,12 +168,12 @@ class ConnectionLimiter:
                 self._look_around(now_ns)
 
     def _answer(self) -> None:
-        """Say whose key it is, or that it is nobody's (ZAP, ZeroMQ RFC 27)."""
+        """Answer which robot has a key, or that it is unknown (ZAP, ZeroMQ RFC 27)."""
         with contextlib.suppress(zmq.Again):
             version, request, _, address, _, mechanism, *credentials = self._asked.recv_multipart(zmq.NOBLOCK)
             name = self._names.get(credentials[0]) if mechanism == b"CURVE" and credentials else None
             if name is None:
-                self._count("key that nobody here has", f"from {address.decode(errors='replace')!r}")
+                self._count("unknown key", f"from {address.decode(errors='replace')!r}")
             status = [b"400", b"no such key", b""] if name is None else [b"200", b"OK", name.encode()]
             self._asked.send_multipart([version, request, *status, b""])
 
@@ -192,54 +190,54 @@ class ConnectionLimiter:
     def _accept(self, descriptor: int) -> None:
         self._forget(descriptor)
         with contextlib.suppress(OSError):  # it has gone already
-            self._guests[descriptor] = _UnauthenticatedPeer(Connection(descriptor), time.monotonic_ns())
-        if len(self._guests) > MAX_CONNECTIONS:
-            strangers = (g for g in self._guests.values() if not g.is_cut and not self._is_known(g.peer))
+            self._entries[descriptor] = _UnauthenticatedPeer(Connection(descriptor), time.monotonic_ns())
+        if len(self._entries) > MAX_CONNECTIONS:
+            strangers = (g for g in self._entries.values() if not g.is_cut and not self._is_known(g.peer))
             if (first := next(strangers, None)) is not None:
                 self._cut(first, "more connections than there is room for")
 
     def _forget(self, descriptor: int) -> None:
-        guest = self._guests.pop(descriptor, None)
-        if guest is not None:
-            guest.connection.close()
-            if guest.peer:
-                self._departed.append(guest.peer)
+        entry = self._entries.pop(descriptor, None)
+        if entry is not None:
+            entry.connection.close()
+            if entry.peer:
+                self._departed.append(entry.peer)
                 self._ring()
 
     def _look_around(self, now_ns: int) -> None:
         held: list[tuple[int, _UnauthenticatedPeer]] = []
-        for guest in list(self._guests.values()):
-            if guest.is_cut:
-                guest.connection.cut()  # for want of a descriptor it could not be then
+        for entry in list(self._entries.values()):
+            if entry.is_cut:
+                entry.connection.cut()  # it may have failed for want of a descriptor
                 continue
-            is_known, pending = self._is_known(guest.peer), guest.connection.pending()
+            is_known, pending = self._is_known(entry.peer), entry.connection.pending()
             if pending > (self._known_bytes if is_known else STRANGER_BYTES):
-                self._cut(guest, "more bytes than one may hold back")
-            elif not is_known and now_ns - guest.since_ns > STRANGER_NS:
-                self._cut(guest, "nobody for too long")
+                self._cut(entry, "more bytes than one may hold back")
+            elif not is_known and now_ns - entry.since_ns > STRANGER_NS:
+                self._cut(entry, "unauthenticated for too long")
             elif pending:
-                held.append((pending, guest))
+                held.append((pending, entry))
         total, memory = sum(pending for pending, _ in held), _memory()
         if total <= STRANGER_BYTES:
             self._calm_memory = memory
         held.sort(key=lambda it: it[0])
         while held and (total > TOTAL_BYTES or memory - self._calm_memory > MEMORY_BYTES):
-            pending, guest = held.pop()
+            pending, entry = held.pop()
             total, self._calm_memory = total - pending, memory
-            self._cut(guest, "more bytes than all may hold back")
+            self._cut(entry, "more bytes than all may hold back")
 
-    def _cut(self, guest: _UnauthenticatedPeer, why: str) -> None:
-        guest.is_cut = True
-        self._count(f"connection cut: {why}", guest.connection.address)
-        guest.connection.cut()
+    def _cut(self, entry: _UnauthenticatedPeer, why: str) -> None:
+        entry.is_cut = True
+        self._count(f"connection cut: {why}", entry.connection.address)
+        entry.connection.cut()
 
     def _count(self, what: str, detail: str) -> None:
-        """Count it, and say so, but not more often than somebody reads."""
+        """Count an event, and log it at a limited rate."""
         self.counts[what] += 1
-        now_ns, (logged_ns, said) = time.monotonic_ns(), self._said.get(what, (-_SAY_AGAIN_NS, 0))
+        now_ns, (logged_ns, reported) = time.monotonic_ns(), self._logged.get(what, (-_SAY_AGAIN_NS, 0))
         if now_ns - logged_ns >= _SAY_AGAIN_NS:
-            logger.warning("%s (%s); %d since the last line", what, detail, self.counts[what] - said)
-            self._said[what] = now_ns, self.counts[what]
+            logger.warning("%s (%s); %d since the last line", what, detail, self.counts[what] - reported)
+            self._logged[what] = now_ns, self.counts[what]
 
 
 def _user_of(frame: zmq.Frame) -> str | None:
@@ -250,7 +248,7 @@ def _user_of(frame: zmq.Frame) -> str | None:
 
 
 def _memory() -> int:
-    """Resident bytes of this process; 0 where Linux does not say."""
+    """Return the resident bytes of this process; 0 where Linux does not report them."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):

@@ -24,10 +24,10 @@ _FOR_ITS_USER_ALONE = 0o177  # what a umask takes away
 
 
 class ServerTransport:
-    """Takes messages of all peers in turn; a peer that is gone or does not read loses those that go to it."""
+    """Takes messages of all peers in turn; a peer that is gone or does not read loses the messages to it."""
 
     address: str
-    """Where it listens, with the port that was chosen."""
+    """The address at which it listens, with the chosen port."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class ServerTransport:
         is_known: Callable[[bytes], bool] = lambda peer: True,
         ring: Callable[[], None] = lambda: None,
     ) -> None:
-        """InvalidValueError: it is no address, or somebody listens there already.
+        """InvalidValueError: invalid address, or another program listens there.
 
-        keys: let in only robots whose keys these name, and encrypt.
+        keys: admit only robots whose keys these name, and encrypt.
         is_open: listen beyond this machine without keys; else that is an InvalidValueError.
-        is_known: whether a peer is somebody, which gives it more room and time; any thread calls it.
-        ring: called by any thread when a peer has left: see `doorman.departed`.
+        is_known: whether a peer has greeted, which gives it higher limits; any thread calls it.
+        ring: called by any thread when a peer has left: see `ConnectionLimiter.departed`.
         """
         address = address_to_listen(address)
         if keys is None and not is_open and not is_local(address):
@@ -65,17 +65,17 @@ class ServerTransport:
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def wait(self, timeout_ns: int | None, doorbell: Doorbell) -> None:
-        """Return when something arrived, the bell rings, or the time is over."""
+        """Return when something arrived, the doorbell rings, or the time is over."""
         wait([(self._socket, zmq.POLLIN)], timeout_ns, doorbell)
 
     def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
-        """Hand a message to the network."""
+        """Pass a message to the network."""
         self._socket.send_multipart([peer, *frames], copy=False)
 
     def receive(self) -> tuple[bytes, list[Buffer]] | None:
-        """The next message and the peer it came from; None if there is none.
+        """Return the next message and its peer; None if there is none.
 
-        A message of too many frames comes without the rest of them, which makes it too many all the same.
+        A message with too many frames is returned with one too many, without the rest.
         """
         while True:
             try:
@@ -93,7 +93,7 @@ class ServerTransport:
                 return peer, frames
 
     def close(self) -> None:
-        """Give up the address, after a moment for what is still to be sent."""
+        """Close the address, after a moment for what is still to be sent."""
         self._close(FAREWELL_MS)
 
     def _close(self, linger_ms: int) -> None:
@@ -105,7 +105,7 @@ class ServerTransport:
 
 
 def _bind(socket: zmq.Socket, address: str) -> None:
-    """As `bind`; a file that is the address is nobody else's to connect to."""
+    """As `bind`; an address that is a file is accessible to its user only."""
     if not address.startswith("ipc://"):
         socket.bind(address)
         return

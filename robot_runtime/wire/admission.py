@@ -1,4 +1,4 @@
-"""What a server lets in before it works on it: so much of each peer (`PeerRates`), robots that fit the policy
+"""What a server admits before it works on it: a rate for each peer (`PeerRates`), robots that fit the policy
 (`refusal`), requests that fit it (`misfit`)."""
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +16,11 @@ from robot_runtime.wire.fields import MAX_MAGNITUDE, MAX_REASON
 from robot_runtime.wire.messages import Hello, RefusalCode, Refused
 
 PACKETS_PER_S = 2000
-"""Of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
+"""Limit of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
 PACKETS_AT_ONCE = 1000
 STRANGER_PACKETS_PER_S, ONE_STRANGERS_PER_S = 1000, 20
-"""Of all unknown peers together, and of one; beyond that they are not even read."""
-_STRANGER_BYTES = 4096  # a stranger's packet counts once for so many of its bytes
+"""Limits of all unknown peers together, and of one; packets beyond them are not read."""
+_STRANGER_BYTES = 4096  # an unknown peer's packet counts once for each so many bytes
 STRANGER_AT_ONCE_BYTES = PACKETS_AT_ONCE * ONE_STRANGERS_PER_S // PACKETS_PER_S * _STRANGER_BYTES - 1
 _MAX_PEERS = 4096
 
@@ -34,7 +34,7 @@ class RateLimit:
         self._used_until_ns: int | None = None
 
     def take(self, now_ns: int, cost: int = 1) -> bool:
-        """True if something that counts as so many packets is within the limit."""
+        """Return whether something that counts as `cost` packets is within the limit."""
         used_until_ns = now_ns if self._used_until_ns is None else max(self._used_until_ns, now_ns)
         is_allowed = used_until_ns + cost * self._cost_ns <= now_ns + self._burst_ns
         if is_allowed:
@@ -43,14 +43,14 @@ class RateLimit:
 
 
 class PeerRates:
-    """How much each peer may send. What it has used stays with it, however often it greets and leaves."""
+    """How much each peer may send. Its use is kept, however often it greets and leaves."""
 
     def __init__(self) -> None:
-        self._rates: dict[bytes, RateLimit] = {}  # the one that spoke last comes last
-        self._strangers = RateLimit(per_s=STRANGER_PACKETS_PER_S, burst=STRANGER_PACKETS_PER_S)
+        self._rates: dict[bytes, RateLimit] = {}  # the last sender comes last
+        self._unknown = RateLimit(per_s=STRANGER_PACKETS_PER_S, burst=STRANGER_PACKETS_PER_S)
 
     def take(self, peer: bytes, num_bytes: int, now_ns: int, *, is_known: bool) -> bool:
-        """True if one more packet of that peer is within the limits."""
+        """Return whether one more packet of that peer is within the limits."""
         rate = self._rates.pop(peer, None) or RateLimit(per_s=PACKETS_PER_S, burst=PACKETS_AT_ONCE)
         self._rates[peer] = rate
         if len(self._rates) > _MAX_PEERS:
@@ -59,14 +59,14 @@ class PeerRates:
             return rate.take(now_ns)
         cost = 1 + num_bytes // _STRANGER_BYTES
         alone = cost * PACKETS_PER_S // ONE_STRANGERS_PER_S
-        # By itself first: one that floods takes nothing from other strangers.
-        return rate.take(now_ns, alone) and self._strangers.take(now_ns, cost)
+        # Its own limit first: a peer that floods takes nothing from other unknown peers.
+        return rate.take(now_ns, alone) and self._unknown.take(now_ns, cost)
 
 
 def refusal(hello: Hello, info: PolicyInfo, *, policies: Collection[str], key: str | None) -> Refused | None:
-    """Why a robot will not be worked with; None if it fits the policy.
+    """Return why a robot is refused; None if it fits the policy.
 
-    policies: all of the server's. key: the robot's name that its key stands for; None without keys.
+    policies: all policies of the server. key: the robot's name by its key; None without keys.
     """
     if key is not None and hello.robot != key:
         code, reason = RefusalCode.KEY, f"this is the key of robot {key!r}, not of {hello.robot!r}"
@@ -89,10 +89,10 @@ def misfit(
     expected_ns: int | None,
     useful_ns: int,
 ) -> str | None:
-    """Why a request does not fit what was agreed, naming both sides; None if it does.
+    """Return why a request does not fit the policy, naming both sides; None if it fits.
 
-    pictures: its images, of which only the header is looked at.
-    expected_ns: what its sampler part will take [ns]; None if it is the policy's ordinary work.
+    pictures: its images, of which only the header is checked.
+    expected_ns: the duration of its sampler part [ns]; None if it is the policy's ordinary work.
     useful_ns: how long its robot waits for the answer [ns].
     """
     newest, *earlier = (request.observation, *request.observation.history)
@@ -112,7 +112,7 @@ def misfit(
 
 
 def _misfit_of_work(request: ChunkRequest, spec: ActionSpec, expected_ns: int, useful_ns: int) -> str | None:
-    """Why an answer cannot be worked out while it is of use."""
+    """Return why an answer cannot be computed while it is of use."""
     useful_ns = min(useful_ns, spec.horizon * spec.dt_ns)
     if expected_ns <= useful_ns:
         return None
@@ -126,7 +126,7 @@ def _misfit_of_observation(
     seen: Observation, sizes: Mapping[str, tuple[int, ...]], schema: Schema
 ) -> str | None:
     parts = seen.state.parts
-    for name, part in schema.parts.items():  # more than it needs is of no use to it, and no harm
+    for name, part in schema.parts.items():  # additional ones are ignored
         if (has := _shape(parts[name]) if name in parts else "none") != (needs := _shape(part)):
             return f"{name}: the observation has {has}, the policy needs {needs}"
     measured = {n: len(numbers) for n, numbers in seen.state.measured.items() if n in schema.measured}
@@ -171,7 +171,7 @@ def _misfit_of_plan(request: ChunkRequest, spec: ActionSpec) -> str | None:
 
 
 def _shape(part: PartState | PartSchema) -> str:
-    """What it is, in words: both sides' are compared."""
+    """Describe a part in words, to compare both sides."""
     match part:
         case ArmState(q=q):
             return f"{len(q)} joints"

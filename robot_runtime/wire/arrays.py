@@ -1,7 +1,7 @@
-"""Arrays on the wire: small ones inside the header, large ones and images in frames of their own.
+"""Arrays on the wire: small ones inside the header, large ones and images in separate frames.
 
 Frames are used in the order in which the header names them, so an array needs no number: one without bytes
-in the header is the next frame. An image that the reader has got before is named by camera and capture time
+in the header is the next frame. An image that the reader has already is named by camera and capture time
 alone (`kept`).
 """
 
@@ -21,17 +21,17 @@ INLINE_BYTES = 6 * 1024
 TableForm = tuple[Literal["f4", "f8"], tuple[Count, Count], bytes | None]
 """A float array (n, D): its dtype, its shape, and its bytes in C order; None if they are the next frame."""
 ImageForm = tuple[Text, Int64, Literal["u1", "jpeg", "kept"], tuple[Count, Count, Literal[3]], bytes | None]
-"""An image (h, w, 3) uint8: camera, capture time [ns], encoding, shape, and bytes as of a table. One that is
-`kept` has none: it came before, under the same name and time."""
+"""An image (h, w, 3) uint8: camera, capture time [ns], encoding, shape, and bytes as in a table. One that is
+`kept` has none: it was sent before, under the same name and time."""
 SentImages = Mapping[tuple[str, int], Image]
-"""Images that the other side has got, by camera and capture time [ns]."""
+"""Images that the other side has already, by camera and capture time [ns]."""
 _UINT8 = np.dtype(np.uint8)
 _DTYPES: dict[str, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
 _FLOAT_NAMES: dict[np.dtype, Literal["f4", "f8"]] = {_DTYPES["f4"]: "f4", _DTYPES["f8"]: "f8"}
 
 
 class Picture(Struct, frozen=True, gc=False, kw_only=True):
-    """An image as it came: looked at is only what the header says of it."""
+    """An image as received: only its entry in the header has been read."""
 
     name: str
     t_ns: int
@@ -39,15 +39,15 @@ class Picture(Struct, frozen=True, gc=False, kw_only=True):
     shape: tuple[int, int, int]
     buffer: Buffer
     frame: int = 0
-    """Of which observation: 0 is the newest, the others count from the oldest of its history."""
+    """Index of its observation: 0 is the newest, the others count from the oldest of the history."""
 
     @property
     def key(self) -> tuple[str, int]:
-        """Under which it is kept."""
+        """The key under which it is kept."""
         return self.name, self.t_ns
 
     def opened(self, decode_jpeg: DecodeJpeg | None) -> Image:
-        """A view of the buffer, or decoded from JPEG; ProtocolError if it is not what the header says."""
+        """Return a view of the buffer, or the decoded JPEG; ProtocolError if it does not fit the header."""
         if self.encoding == "u1":
             return Image(t_ns=self.t_ns, pixels=np.ndarray(self.shape, _UINT8, self.buffer))
         if self.encoding == "kept":
@@ -68,13 +68,13 @@ class ArrayWriter:
     """Collects the array frames of one message behind its header, which is `frames[0]`."""
 
     def __init__(self, encode_jpeg: EncodeJpeg | None, sent: SentImages | None = None) -> None:
-        """sent: images that need not be sent again, nor those of this message twice; None: all go whole."""
+        """sent: images that need not be sent again, nor those of this message twice; None: all are sent."""
         self.frames: list[Buffer] = [b""]
         self._encode_jpeg = encode_jpeg
         self._sent = None if sent is None else dict(sent)
 
     def table(self, array: np.ndarray) -> TableForm:
-        """A form for floats (n, D); their memory is shared with the frame unless it is small or strided."""
+        """Return a form for floats (n, D); their memory is shared with the frame unless small or strided."""
         name = _FLOAT_NAMES.get(array.dtype)
         if name is None:
             raise ProtocolError(
@@ -83,7 +83,7 @@ class ArrayWriter:
         return name, array.shape, self._inline(array)
 
     def image(self, name: str, image: Image) -> ImageForm:
-        """A form for an image, as JPEG if this side encodes."""
+        """Return a form for an image, as JPEG if this side encodes."""
         pixels, t_ns = image.pixels, image.t_ns
         shape: tuple[int, int, Literal[3]] = pixels.shape
         if self._sent is not None:
@@ -113,7 +113,7 @@ class ArrayReader:
         self._num_pixel_bytes = 0
 
     def table(self, form: TableForm, name: str) -> np.ndarray:
-        """(n, D), finite."""
+        """Return the array (n, D), which is finite."""
         kind, shape, inline = form
         dtype = _DTYPES[kind]
         buffer = self._buffer(inline, name, shape, dtype.itemsize)
@@ -126,7 +126,7 @@ class ArrayReader:
         return array
 
     def picture(self, form: ImageForm, frame: int = 0) -> Picture:
-        """An image that is still to be opened; all those of a message are bounded by what they open to."""
+        """Return an unopened image; the opened sizes of a message's images are bounded."""
         camera, t_ns, encoding, shape, inline = form
         name, num_bytes = f"image {camera!r}", math.prod(shape)
         if num_bytes > self._limits.frame:
@@ -136,14 +136,14 @@ class ArrayReader:
             raise ProtocolError(f"the images would be larger than {self._limits.total} bytes")
         if encoding == "kept":
             if inline is not None:
-                raise ProtocolError(f"{name} has bytes, though it is said to have come before")
+                raise ProtocolError(f"{name} has bytes, though it is declared as sent before")
             buffer: Buffer = b""
         else:
             buffer = self._buffer(inline, name, shape, 1 if encoding == "u1" else None)
         return Picture(name=camera, t_ns=t_ns, encoding=encoding, shape=shape, buffer=buffer, frame=frame)
 
     def finish(self) -> None:
-        """ProtocolError if there are frames that nobody asked for."""
+        """ProtocolError if there are frames that the header does not name."""
         if self._num_used != len(self._frames):
             raise ProtocolError(f"{len(self._frames) - 1} array frames, {self._num_used - 1} are named")
 
@@ -156,7 +156,7 @@ class ArrayReader:
     def _buffer(
         self, inline: bytes | None, name: str, shape: tuple[int, ...], itemsize: int | None
     ) -> Buffer:
-        """Its bytes, as many as its shape says; any number if it is of no itemsize."""
+        """Return its bytes, as many as its shape requires; any number without an itemsize."""
         buffer = self._next_frame(name) if inline is None else inline
         if itemsize is not None and len(buffer) != math.prod(shape) * itemsize:
             raise ProtocolError(f"{name} has {len(buffer)} bytes, not what its shape {shape} says")
@@ -164,6 +164,7 @@ class ArrayReader:
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """True if there is neither NaN nor infinity in an array of floats."""
-    # The sum of squares tells in a third of the time, except for numbers so large that it overflows.
+    """Return whether an array of floats has neither NaN nor infinity."""
+    # The sum of squares takes a third of the time; it fails only where numbers are so large that it
+    # overflows.
     return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())

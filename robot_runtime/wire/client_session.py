@@ -3,17 +3,17 @@
 Theory of operation
 -------------------
 Packets and time go in, packets and events come out; no method waits or reads a clock. A session is one
-handshake and what follows it, on one connection. Its number is drawn afresh for each and the server echoes
-it, so an answer from before a loss is told by its number alone: `_is_ours` is the only place that drops other
-sessions' packets. Requests are the business of `InFlightRequests`, which lives from Welcome to loss.
+handshake and what follows it, on one connection. Its number is drawn for each handshake and the server echoes
+it, so an answer from before a loss is recognized by its number: `_is_ours` is the only place that drops
+packets of other sessions. Requests are handled by `InFlightRequests`, which lives from Welcome to loss.
 
-Which state follows from what, and what is done with which message, is in the tables `TRANSITIONS` and
-`_HANDLERS`. Any other packet changes nothing but `ignored`. Until the server answers, Hello is said again, in
-the same session. A server that is full, or refuses a robot which it has welcomed before, may change
-its mind: it is asked again.
+Transitions between states, and the handler of each message, are in the tables `TRANSITIONS` and
+`_HANDLERS`. Any other packet changes nothing but `ignored`. Until the server answers, Hello is repeated, in
+the same session. A server that is full, or refuses a robot that it has welcomed before, may change
+its answer: it is asked again.
 
-A server that is silent for longer than it may (`Heartbeats`) is lost. The owner hands over what has arrived
-before it calls `handle_timer`. Over a thin link heartbeats wait behind pictures, so a peer that takes more
+A server that is silent for longer than it may (`Heartbeats`) is lost. The owner passes on what has arrived
+before it calls `handle_timer`. Over a slow link heartbeats wait behind images, so a peer that takes more
 and more of what is being sent is not silent: `is_heard`.
 """
 
@@ -53,11 +53,11 @@ from robot_runtime.wire.messages import (
 )
 
 HELLO_AGAIN_NS, MAX_HELLO_AGAIN_NS = 100 * NS_PER_MS, NS_PER_S
-"""From one greeting to the next: first, and at most."""
+"""Interval between greetings: the first, and the longest."""
 
 
 class ClientState(Enum):
-    """Of the conversation with the server."""
+    """State of the conversation with the server."""
 
     DISCONNECTED = "disconnected"
     GREETING = "greeting"
@@ -68,17 +68,17 @@ class ClientState(Enum):
 class _Cause(Enum):
     CONNECT = "the owner connects"
     WELCOMED = "the server's policy fits this robot"
-    REFUSED = "refused for good: by the server, or by this side, which its policy or its version does not fit"
-    LOST = "silence beyond the patience, a broken connection, a goodbye, or a server that does not know us"
+    REFUSED = "refused for good: by the server, or by this side, because its policy or version does not fit"
+    LOST = "silence beyond the timeout, a broken connection, a goodbye, or a server that has no such session"
     CLOSED = "the owner closes"
 
 
 TRANSITIONS = MappingProxyType(
     {
         (ClientState.DISCONNECTED, _Cause.CONNECT): ClientState.GREETING,  # new session, Hello
-        (ClientState.REFUSED, _Cause.CONNECT): ClientState.GREETING,  # the same
-        (ClientState.GREETING, _Cause.WELCOMED): ClientState.READY,  # tells Welcome
-        (ClientState.GREETING, _Cause.REFUSED): ClientState.REFUSED,  # tells Refused
+        (ClientState.REFUSED, _Cause.CONNECT): ClientState.GREETING,  # as above
+        (ClientState.GREETING, _Cause.WELCOMED): ClientState.READY,  # emits Welcome
+        (ClientState.GREETING, _Cause.REFUSED): ClientState.REFUSED,  # emits Refused
         (ClientState.READY, _Cause.LOST): ClientState.GREETING,  # open requests fail, ServerLost, as CONNECT
         (ClientState.GREETING, _Cause.CLOSED): ClientState.DISCONNECTED,
         (ClientState.READY, _Cause.CLOSED): ClientState.DISCONNECTED,  # open requests fail, Goodbye
@@ -95,7 +95,7 @@ class ClientSession:
         self, *, client_id: str, robot: str, schema: Schema, session_ids: Iterator[int], policy: str = ""
     ) -> None:
         """
-        policy: which of the server's; empty for the only one.
+        policy: which of the server's policies; empty for the only one.
         session_ids: numbers in [0, 2**63) that do not repeat, one for every handshake.
         """
         self.state = ClientState.DISCONNECTED
@@ -106,12 +106,12 @@ class ClientSession:
         self._hello = Hello(robot=robot, schema=schema, policy=policy)
         self._session_ids = session_ids
         self._alignment: Alignment  # the same
-        self._requests: InFlightRequests  # of this session, made anew by every Welcome
+        self._requests: InFlightRequests  # of this session, renewed by every Welcome
         self._heartbeats: Heartbeats  # the same
         self._hello_ns = 0
         self._hello_again_ns = HELLO_AGAIN_NS
         self._greeted_ns: int | None = None
-        self._was_ready = self._was_told = False  # welcomed once; of a refusal since then
+        self._was_ready = self._has_reported_refusal = False  # welcomed once; a refusal reported since then
         self._events: deque[Event] = deque()
         self._outbox: list[Packet] = []
 
@@ -125,7 +125,7 @@ class ClientSession:
         self._lose(reason, now_ns)
 
     def is_heard(self, now_ns: int) -> None:
-        """There is a sign of life other than a packet."""
+        """Note a sign of life other than a packet."""
         if self.state is ClientState.READY:
             self._heartbeats.heard(now_ns)
 
@@ -147,26 +147,26 @@ class ClientSession:
             )
 
     def cancel(self, *, request_id: int, epoch: int, now_ns: int) -> None:
-        """Give up a request; nothing happens if it is over already."""
+        """Cancel a request; nothing happens if it is over already."""
         if self.state is ClientState.READY:
             self._requests.cancel(request_id, epoch, now_ns)
 
     def abandon(self, request: ChunkRequest, reason: str, now_ns: int) -> None:
-        """A request out of `packets_to_send` could not be sent: it has failed for that reason."""
+        """Fail a request of `packets_to_send` that could not be sent."""
         if self.state is ClientState.READY:
             self._requests.fail(request.request_id, request.epoch, reason, now_ns)
 
     def next_event(self) -> Event | None:
-        """The oldest event not yet handed out."""
+        """Return the oldest event that has not been returned yet."""
         return self._events.popleft() if self._events else None
 
     def packets_to_send(self) -> list[Packet]:
-        """What has to go out, oldest first."""
+        """Return the packets to send, oldest first."""
         out, self._outbox = self._outbox, []
         return out
 
     def next_timer_ns(self) -> int | None:
-        """When `handle_timer` wants to be called."""
+        """Return when `handle_timer` has to be called."""
         if self.state is ClientState.GREETING:
             return self._hello_ns
         if self.state is not ClientState.READY:
@@ -187,7 +187,7 @@ class ClientSession:
         self._requests.expire(now_ns)
 
     def receive(self, received: Packet | ProtocolError, now_ns: int) -> None:
-        """Take what decoding one arrival gave; `now_ns` is when it arrived."""
+        """Handle the decoded packet or error of one arrival; `now_ns` is its arrival time."""
         if isinstance(received, ProtocolError):
             self._receive_undecodable(received, now_ns)
         elif self._is_ours(received.client_id, received.session):
@@ -198,7 +198,7 @@ class ClientSession:
             else:
                 handler(self, received.message, now_ns)
 
-    # ---- what is done with which message -------------------------------------------------------------------
+    # ---- handlers of messages -------------------------------------------------------------------
 
     def _receive_welcome(self, welcome: Welcome, now_ns: int) -> None:
         differences = mismatches(robot=self._hello.schema, policy=welcome.info.schema)
@@ -211,7 +211,7 @@ class ClientSession:
             robot=self._hello.schema, policy=info.schema, action_spec=info.action_spec
         )
         self._move(_Cause.WELCOMED)
-        self._was_ready, self._was_told = True, False
+        self._was_ready, self._has_reported_refusal = True, False
         self._requests = InFlightRequests(welcome, send=self._send, emit=self._emit, ignored=self.ignored)
         self._heartbeats = Heartbeats(welcome.heartbeat_ns, now_ns)
         self._beat(now_ns)
@@ -242,8 +242,8 @@ class ClientSession:
         elif error.code is ErrorCode.PICTURES_LOST:
             self._requests.send_whole(error.request_id, error.epoch, now_ns)
         else:
-            said = f"{error.code.value}: {printable(error.message)}"
-            self._requests.fail(error.request_id, error.epoch, said, now_ns)
+            text = f"{error.code.value}: {printable(error.message)}"
+            self._requests.fail(error.request_id, error.epoch, text, now_ns)
 
     def _receive_goodbye(self, goodbye: Goodbye, now_ns: int) -> None:
         self._lose("the server said goodbye", now_ns)
@@ -256,18 +256,18 @@ class ClientSession:
         self.ignored["not a message"] += 1
         if not self._is_ours(error.client_id, error.session):
             return
-        said = printable(str(error))[:MAX_REASON]
+        text = printable(str(error))[:MAX_REASON]
         if self.state is ClientState.GREETING:
-            reason = f"what the server answers to the greeting makes no sense: {said}"
+            reason = f"what the server answers to the greeting makes no sense: {text}"
             self._refuse(RefusalCode.SCHEMA, reason, now_ns)
         elif self.state is ClientState.READY and error.request_id is not None and error.epoch is not None:
-            reason = f"the server's answer was dropped: {said}"
+            reason = f"the server's answer was dropped: {text}"
             self._requests.fail(error.request_id, error.epoch, reason, now_ns)
 
     # ---- states --------------------------------------------------------------------------------------------
 
     def _move(self, cause: _Cause) -> bool:
-        """Whether that changes the state."""
+        """Apply a cause; return whether it changes the state."""
         before, self.state = self.state, TRANSITIONS.get((self.state, cause), self.state)
         return self.state is not before
 
@@ -278,7 +278,7 @@ class ClientSession:
         return False
 
     def _greet(self, now_ns: int) -> None:
-        """Begin a session; at once, unless the last one began just now."""
+        """Begin a session; at once, unless the last one began just before."""
         self.session_id = next(self._session_ids)
         self._outbox.clear()
         self._hello_again_ns = HELLO_AGAIN_NS
@@ -294,7 +294,7 @@ class ClientSession:
         self._hello_again_ns = min(2 * self._hello_again_ns, MAX_HELLO_AGAIN_NS)
 
     def _emit(self, event: Event) -> None:
-        """Hand an event on, rows in the robot's own order."""
+        """Pass an event on, with rows in the robot's own order."""
         if isinstance(event, PartReceived) and self._alignment.rows is not None:
             part = structs.replace(event.part, rows=self._alignment.ours(event.part.rows))
             event = structs.replace(event, part=part)
@@ -306,9 +306,9 @@ class ClientSession:
             self._hello_ns = now_ns + FULL_NS
         else:
             self._move(_Cause.REFUSED)
-        if not (may_change and self._was_told):
+        if not (may_change and self._has_reported_refusal):
             self._events.append(Refused(code=code, reason=reason))
-        self._was_told = True
+        self._has_reported_refusal = True
 
     def _lose(self, reason: str, now_ns: int) -> None:
         if not self._move(_Cause.LOST):
@@ -338,4 +338,4 @@ _HANDLERS: MappingProxyType[tuple[ClientState, type], Callable[..., None]] = Map
         (ClientState.READY, Goodbye): ClientSession._receive_goodbye,
     }
 )
-"""State and message to what is done with it."""
+"""State and message type to the handler."""

@@ -4,10 +4,10 @@
     frame 1..  raw arrays and JPEGs, in the order in which the header names them
 
 One call of msgspec reads and checks the header. Arrays are not copied: `encode` hands out views of the
-caller's memory, which must stay unchanged until the frames are sent, and what is read has read-only views of
-the frames it was given. Whatever comes in, it is a `Packet` or a `ProtocolError`.
+caller's memory, which must stay unchanged until the frames are sent, and decoded arrays are read-only views
+of the given frames. Any input yields a `Packet` or a `ProtocolError`.
 
-Images are the dear part. `read` leaves them as they came, beside their request, until the policy is to see
+Images are the expensive part. `read` leaves them encoded, beside their request, until the policy needs
 them: `with_images`. `decode` does both.
 """
 
@@ -67,7 +67,7 @@ _VERSION, _SENDER, _IDENTITY = Decoder(_Version), Decoder(_Sender), Decoder(_Ide
 def encode(
     packet: Packet, *, encode_jpeg: EncodeJpeg | None = None, limits: WireLimits = LIMITS
 ) -> list[Buffer]:
-    """Frames of a packet; images as JPEG if this side encodes. ProtocolError beyond the limits."""
+    """Return the frames of a packet; images as JPEG if this side encodes. ProtocolError beyond the limits."""
     arrays = ArrayWriter(encode_jpeg, packet.sent)
     form = form_of(packet.message, arrays)
     try:
@@ -80,7 +80,7 @@ def encode(
 
 
 def read(frames: Sequence[Buffer]) -> Packet | ProtocolError:
-    """What has come: the packet, its images unopened, or what is wrong with it."""
+    """Return the packet in the frames with its images unopened, or the error in it."""
     try:
         return _read(frames, LIMITS)
     except ProtocolError as error:
@@ -90,7 +90,7 @@ def read(frames: Sequence[Buffer]) -> Packet | ProtocolError:
 def decode(
     frames: Sequence[Buffer], *, decode_jpeg: DecodeJpeg | None = None, limits: WireLimits = LIMITS
 ) -> Packet:
-    """The packet in the frames, images and all, or ProtocolError."""
+    """Return the packet in the frames with its images opened, or raise ProtocolError."""
     packet = _read(frames, limits)
     if not isinstance(packet.message, ChunkRequest):
         return packet
@@ -101,12 +101,12 @@ def decode(
 def with_images(
     request: ChunkRequest, pictures: Sequence[Picture], decode_jpeg: DecodeJpeg | None
 ) -> ChunkRequest:
-    """A request with its images opened; ProtocolError if one is not what the header says of it."""
+    """Return the request with its images opened; ProtocolError if one does not fit its header."""
     newest = request.observation
     if not newest.history:
         images = {picture.name: picture.opened(decode_jpeg) for picture in pictures}
         return replace(request, observation=replace(newest, images=images))
-    opened: dict[int, Image] = {}  # one that several frames show is opened once
+    opened: dict[int, Image] = {}  # an image in several frames is opened once
     seen: list[dict[str, Image]] = [{} for _ in (newest, *newest.history)]
     for picture in pictures:
         if (image := opened.get(id(picture.buffer))) is None:
@@ -141,7 +141,7 @@ def _named(error: ProtocolError, header: _Header) -> ProtocolError:
 
 
 def _with_sender(error: ProtocolError, header: Buffer) -> ProtocolError:
-    """The error with what can be read of where the header came from, or that it is of another version."""
+    """Add the sender to the error as far as it can be read, or report another version."""
     try:
         theirs = _VERSION.decode(header).version
         if theirs != VERSION:

@@ -1,12 +1,12 @@
-"""What a `ClientSession` tells its owner; what the server says of itself or of a request comes unchanged.
+"""The events that a `ClientSession` reports to its owner; the server's own messages are passed unchanged.
 
     Welcome         the server takes requests; its info in the robot's own order
-    Readiness       what is warm of its policy, while that is not all of it, and once it is
+    Readiness       which parts of its policy are warm, until all of them are
     Refused         the server will not work with this robot
-    ServerLost      the server went away; the session is already greeting again
+    ServerLost      the server was lost; the session is already greeting again
     PartReceived    rows of an answer
     Dropped         the request was given up on purpose, or there was no complete answer within its deadline
-    RequestFailed   the server could not answer, or its answer made no sense
+    RequestFailed   the server could not answer, or its answer was invalid
 
 Every submitted request ends in exactly one of: a `PartReceived` whose part is the last, `Dropped`,
 `RequestFailed`.
@@ -19,7 +19,7 @@ from robot_runtime.wire.messages import Dropped, Readiness, Refused, Welcome
 
 
 class ServerLost(Struct, frozen=True, kw_only=True, gc=False):
-    """The server went away; what was in flight has failed. The session is already greeting again."""
+    """The server was lost; requests in flight have failed. The session is already greeting again."""
 
     reason: str
 
@@ -35,7 +35,7 @@ class PartReceived(Struct, frozen=True, kw_only=True, gc=False, eq=False):
 
 
 class RequestFailed(Struct, frozen=True, kw_only=True, gc=False):
-    """The server could not answer, or its answer made no sense."""
+    """The server could not answer, or its answer was invalid."""
 
     request_id: int
     epoch: int

@@ -1,4 +1,4 @@
-"""What messages travel in: frames, how large they may be, and the error for frames that are not a message."""
+"""Frames that carry messages, their size limits, and the error for frames that are not a message."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,15 @@ Buffer = bytes | bytearray | memoryview
 EncodeJpeg = Callable[[np.ndarray], bytes]
 """(h, w, 3) uint8 RGB -> JPEG."""
 DecodeJpeg = Callable[[Buffer, tuple[int, ...]], np.ndarray]
-"""JPEG and the shape it must have -> (h, w, 3) uint8 RGB; ValueError if it is another or none."""
+"""JPEG and the shape it must have -> (h, w, 3) uint8 RGB; ValueError if the shape differs or it is no
+JPEG."""
 
 
 class ProtocolError(Exception):
-    """Frames that are not a message. Names the packet they came in, as far as that could be read."""
+    """Frames that are not a message. It identifies the packet as far as that could be read."""
 
     def __init__(self, message: str, *, their_version: int | None = None) -> None:
-        """their_version: of the protocol, if the peer speaks another one."""
+        """their_version: protocol version of the peer, if it differs."""
         super().__init__(message[:MAX_REASON])
         self.their_version = their_version
         self.client_id = ""

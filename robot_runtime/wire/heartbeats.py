@@ -1,17 +1,17 @@
-"""When a robot asks for a sign of life, and how long its server may give none: `Heartbeats`.
+"""When a robot sends heartbeats, and how long its server may be silent: `Heartbeats`.
 
-Patience follows the round trip R of the heartbeats and its deviation D, smoothed as TCP does it (RFC 6298),
-which makes everything behind a lost packet late:
+The timeout (patience) follows the round trip R of the heartbeats and its deviation D, smoothed as TCP does it
+(RFC 6298), which delays everything behind a lost packet:
 
     patience = 2 s + 8 (R + 4 D), at most 30 s           heartbeats every max(the server's wish, R / 4)
 
-A server that ends, or is killed, breaks its connection, which is noticed at once; patience is for those that
-hang and cables that are cut. Silence is counted in heartbeats that went out, not in time that passed: a
-client that slept, or had no processor, itself asks first and judges afterwards.
+A server that ends, or is killed, breaks its connection, which is noticed at once; the timeout is for servers
+that hang and cables that are cut. Silence is counted in heartbeats sent, not in elapsed time: a
+client that was suspended or starved of CPU first sends a heartbeat and judges afterwards.
 
-Heartbeats that wait behind a picture arrive all at once, and so do their answers: there may not be more of
-them than a peer may have waiting, or rows are lost behind them. So the longer nothing comes back, the fewer
-go out: beyond FREELY under way, each comes when as much time has passed again as since the first of them.
+Heartbeats that wait behind an image arrive all at once, and so do their answers: there may not be more of
+them than a peer may have waiting, or rows are lost behind them. So the longer nothing returns, the fewer
+are sent: beyond FREELY in flight, each is sent once the time since the first of them has doubled.
 """
 
 from collections import deque
@@ -21,45 +21,45 @@ from robot_runtime.core.values.action import NS_PER_S
 MIN_PATIENCE_NS, MAX_PATIENCE_NS = 2 * NS_PER_S, 30 * NS_PER_S
 MAX_PACE_NS = NS_PER_S
 FREELY = 6
-"""As many may be under way, whatever the time; four are when all is well."""
-_KEPT = 64  # of those whose answers tell the round trip; patience is over before there are as many
+"""As many may be in flight at any time; usually there are four."""
+_KEPT = 64  # heartbeats whose answers give the round trip; the timeout comes first
 
 
 class Heartbeats:
-    """Of one session, from its Welcome on."""
+    """The heartbeats of one session, from its Welcome on."""
 
     def __init__(self, wish_ns: int, now_ns: int) -> None:
-        """wish_ns: how often the server wants one."""
+        """wish_ns: the interval that the server requests."""
         self.next_ns = now_ns
-        """When the next one is due."""
+        """When the next heartbeat is due."""
         self.silent_ns = 0
-        """How long the server has given no sign of life."""
+        """How long the server has been silent."""
         self._wish_ns = wish_ns
         self._looked_ns = now_ns
-        self._unanswered: deque[int] = deque(maxlen=_KEPT)  # when they went out
+        self._unanswered: deque[int] = deque(maxlen=_KEPT)  # when they were sent
         self._mean_ns: int | None = None  # of round trips
         self._deviation_ns = 0
 
     @property
     def patience_ns(self) -> int:
-        """How long the server may be silent."""
+        """The longest silence of the server."""
         if self._mean_ns is None:
             return MAX_PATIENCE_NS
         return min(MIN_PATIENCE_NS + 8 * (self._mean_ns + 4 * self._deviation_ns), MAX_PATIENCE_NS)
 
     def look(self, now_ns: int) -> bool:
-        """Count the silence up to now; True if that is more than patience has."""
+        """Count the silence up to now; return whether it exceeds the timeout."""
         step_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
         if self._unanswered:
             self.silent_ns += min(step_ns, 2 * self._pace_ns())
         return self.silent_ns >= self.patience_ns
 
     def heard(self, now_ns: int) -> None:
-        """There is a sign of life."""
+        """Note a sign of life."""
         self.silent_ns, self._looked_ns = 0, now_ns
 
     def beat(self, now_ns: int) -> bool:
-        """Its time has come: whether one goes out, or enough are under way."""
+        """Handle a due heartbeat; return whether to send it, or False if enough are in flight."""
         self.next_ns = now_ns + self._pace_ns()
         under_way = self._unanswered
         if len(under_way) >= FREELY and now_ns - under_way[-1] < under_way[-1] - under_way[0]:
@@ -68,7 +68,7 @@ class Heartbeats:
         return True
 
     def answered(self, t_ns: int, now_ns: int) -> bool:
-        """The one that went out then has come back; False if there was none."""
+        """Take the answer to the heartbeat of that time; return False if there was none."""
         if t_ns not in self._unanswered:
             return False
         while self._unanswered and self._unanswered[0] <= t_ns:
@@ -82,5 +82,5 @@ class Heartbeats:
         return True
 
     def _pace_ns(self) -> int:
-        """From one to the next."""
+        """Return the interval between heartbeats."""
         return min(max(self._wish_ns, (self._mean_ns or 0) // 4), max(self._wish_ns, MAX_PACE_NS))

@@ -5,13 +5,13 @@
                           | one that does not follow it is submitted, cancelled, expired
                           +----------------------------------------------------------------------------> over
 
-There is credit for the oldest waiting request if it follows all that are in flight and they are fewer than
-MAX_IN_FLIGHT: one that names none (`ChunkRequest.in_flight`) goes alone, one that names all goes at once.
-So what is sent is always the newest observation, and nothing is uploaded that will not be used. Of an older
-epoch, from before a reset, no answer is of use: what is open of it gives way at once. A request that ends
-without an answer takes nothing with it: those that follow it go on. Each request ends in exactly one event.
-A policy that looks back is not sent the pictures that the request before has sent; a server that has lost
-them says so, and gets the request again, whole, as everything else in this session.
+The oldest waiting request has credit if it follows all that are in flight and they are fewer than
+MAX_IN_FLIGHT: one that names none (`ChunkRequest.in_flight`) runs alone, one that names all is sent at once.
+So the sent observation is always the newest, and nothing is uploaded that will not be used. Requests of an
+older epoch, from before a reset, are of no use: open ones are dropped at once. A request that ends without an
+answer does not affect those that follow it. Each request ends in exactly one event. A policy that looks back
+is not sent images that the previous request has sent; a server that has lost them reports that, and gets the
+request again, whole, as all later ones of this session.
 `_in_flight_if` is the only place that drops answers to requests that are over.
 """
 
@@ -51,7 +51,7 @@ class _InFlight(_Submission):
     sent_ns: int
     assembly: ChunkReassembler
     is_whole: bool
-    """Whether it names no pictures that were sent with another one."""
+    """Whether it names no images that were sent with another request."""
 
 
 class InFlightRequests:
@@ -65,8 +65,8 @@ class InFlightRequests:
         emit: Callable[[Event], None],
         ignored: Counter[str],
     ) -> None:
-        """send: gets a message, and of a request to a policy that looks back the images that need not be
-        sent."""
+        """send: receives a message and, with a request to a policy that looks back, the images that need not
+        be sent."""
         self._welcome = welcome
         self._send = send
         self._emit = emit
@@ -75,10 +75,10 @@ class InFlightRequests:
         self._waiting: deque[_Submission] = deque()
         self._n_obs_steps = welcome.info.n_obs_steps
         self._sent_images: SentImages = {}
-        self._is_kept = True  # what was sent, by the server
+        self._is_kept = True  # whether the server keeps the sent images
 
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
-        """Send now, or wait for credit in place of older ones that it does not follow."""
+        """Send now, or wait for credit, replacing older requests that it does not follow."""
         if any(s.identity == (request.request_id, request.epoch) for s in self._open()):
             self._emit(_failed(request, "a request of the same id and epoch is still open"))
             return
@@ -93,25 +93,26 @@ class InFlightRequests:
         self._use(now_ns)
 
     def cancel(self, request_id: int, epoch: int, now_ns: int) -> None:
-        """Give up a request; nothing happens if it is over already."""
+        """Cancel a request; nothing happens if it is over already."""
         for submission in [s for s in self._open() if s.identity == (request_id, epoch)]:
             self._give_up(submission)
             self._drop(submission, DropReason.CANCELLED)
         self._use(now_ns)
 
     def expire(self, now_ns: int) -> None:
-        """Give up what is past its deadline."""
+        """Drop requests past their deadline."""
         for submission in [s for s in self._open() if now_ns >= s.expires_ns]:
             self._give_up(submission)
-            self._drop(submission, DropReason.DEADLINE)  # as the server ends it, whoever's clock was first
+            self._drop(submission, DropReason.DEADLINE)  # as the server ends it, whichever clock was first
         self._use(now_ns)
 
     def next_timer_ns(self) -> list[int]:
-        """When `expire` wants to be called."""
+        """Return when `expire` has to be called."""
         return [s.expires_ns for s in self._open()]
 
     def receive_rows(self, part: ChunkPart, now_ns: int) -> None:
-        """Rows of an answer: hand on what is next in order, or fail the request if they contradict it."""
+        """Take rows of an answer: pass on what is next in order, or fail the request if they contradict
+        it."""
         submission = self._in_flight_if(part.request_id, part.epoch)
         if submission is None:
             return
@@ -128,21 +129,21 @@ class InFlightRequests:
             self._return(submission, now_ns)
 
     def drop(self, dropped: Dropped, now_ns: int) -> None:
-        """The server will not answer the request."""
+        """End a request that the server will not answer."""
         submission = self._in_flight_if(dropped.request_id, dropped.epoch)
         if submission is not None:
             self._emit(dropped)
             self._return(submission, now_ns)
 
     def fail(self, request_id: int, epoch: int, reason: str, now_ns: int) -> None:
-        """The server could not answer the request, or not in a way that makes sense."""
+        """Fail a request that the server could not answer, or not validly."""
         submission = self._in_flight_if(request_id, epoch)
         if submission is not None:
             self._emit(_failed(submission.request, reason))
             self._return(submission, now_ns)
 
     def send_whole(self, request_id: int, epoch: int, now_ns: int) -> None:
-        """The server has lost pictures that a request names."""
+        """Send a request again with its images, which the server has lost."""
         submission = self._in_flight_if(request_id, epoch)
         if submission is None:
             return
@@ -154,7 +155,7 @@ class InFlightRequests:
         self._send(self._trimmed(submission.request, remaining_ns=remaining_ns), {})
 
     def fail_all(self, reason: str) -> None:
-        """The server is gone: everything open has failed."""
+        """Fail all open requests: the server is gone."""
         for submission in self._open():
             self._emit(_failed(submission.request, reason))
         self._in_flight.clear()
@@ -203,7 +204,7 @@ class InFlightRequests:
         return all(request.follows(other.request) for other in self._in_flight.values())
 
     def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
-        """The request without what the policy does not look at, and with the time that is left."""
+        """Return the request without what the policy does not use, and with the remaining time."""
         observation = self._needed(request.observation)
         if observation.history:
             steps = observation.history[1 - self._n_obs_steps :] if self._n_obs_steps > 1 else ()
@@ -227,7 +228,7 @@ class InFlightRequests:
 
 
 def _images_of(observation: Observation) -> SentImages:
-    frames = (observation, *observation.history)  # as they are written: of one name and time the last counts
+    frames = (observation, *observation.history)  # in wire order: of one name and time the last counts
     return {(name, image.t_ns): image for frame in frames for name, image in frame.images.items()}
 
 

@@ -1,8 +1,8 @@
-"""What a server keeps of one robot's pictures for a policy that looks back: `KeptPictures`.
+"""The images of one robot that a server keeps for a policy that looks back: `KeptPictures`.
 
-request 1   shows pictures of 0 1 2     all sent
-request 2   shows pictures of 1 2 3     3 sent, 1 and 2 named: they are those of request 1
-request 3   shows pictures of 4 5 6     all sent; what request 2 has shown is forgotten
+request 1   has images of 0 1 2     all sent
+request 2   has images of 1 2 3     3 sent, 1 and 2 named: they are those of request 1
+request 3   has images of 4 5 6     all sent; those of request 2 are dropped
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from robot_runtime.wire.arrays import Picture
 
 
 class KeptPictures:
-    """The pictures of the newest request, as they came, by camera and capture time."""
+    """The encoded images of the newest request, by camera and capture time."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int], Picture] = {}
 
     @property
     def num_bytes(self) -> int:
-        """Memory that they hold."""
+        """The memory that they take [bytes]."""
         return sum(len(picture.buffer) for picture in self._kept.values())
 
     def resolved(self, pictures: Sequence[Picture]) -> tuple[Picture, ...]:
-        """Each with what it stands for: of this request, or of the one before. One that is not there any more
-        stays as it came: `is_missing`."""
+        """Return each image with its content, from this request or the previous one. One that is no longer
+        here stays unresolved: `is_missing`."""
         known, out = dict(self._kept), []
         for picture in pictures:
             if picture.encoding != "kept":
@@ -36,14 +36,14 @@ class KeptPictures:
         return tuple(out)
 
     def keep(self, pictures: Sequence[Picture]) -> None:
-        """Of a request that was taken: the next one may name these."""
+        """Keep the images of an accepted request: the next one may name them."""
         self._kept = {picture.key: picture for picture in pictures}
 
     def forget(self) -> None:
-        """There is no room for them."""
+        """Drop all: there is no room for them."""
         self._kept = {}
 
 
 def is_missing(picture: Picture) -> bool:
-    """Whether nobody knows what it stands for."""
+    """Whether its content is not here."""
     return picture.encoding == "kept"

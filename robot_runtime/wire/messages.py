@@ -1,11 +1,11 @@
-"""What client and server say to each other. Every message travels in a `Packet`, which says whose it is.
+"""The messages of client and server. Every message travels in a `Packet`, which identifies its session.
 
-The server never makes an absolute time: it echoes the robot's and reports durations.
+The server never makes an absolute time: it echoes the robot's times and reports durations.
 
     from the client   Hello  ChunkRequest  Cancel  Heartbeat  Goodbye
     from the server   Welcome | Refused   Readiness   ChunkPart  Dropped  ErrorReply   Heartbeat  Goodbye
 
-What the policy is asked and what it answers travel as they are everywhere else: `ChunkRequest`, `ChunkPart`.
+Requests and answers of the policy are the runtime's own types: `ChunkRequest`, `ChunkPart`.
 """
 
 from enum import Enum
@@ -20,9 +20,9 @@ from robot_runtime.wire.arrays import Picture, SentImages
 from robot_runtime.wire.fields import MAX_REASON, Count, Int64, Text
 
 VERSION = 16
-"""Both sides must speak the same one; there is no negotiation."""
+"""Both sides must have the same version; there is no negotiation."""
 FULL_NS = 2 * NS_PER_S
-"""Until a server that refused what may change is asked again."""
+"""Time until a server is asked again after a refusal that may change."""
 
 
 class RefusalCode(Enum):
@@ -45,9 +45,9 @@ class ErrorCode(Enum):
     BAD_REQUEST = "bad_request"
     """The observation, previous chunk or sampler does not fit the policy."""
     PICTURES_LOST = "pictures_lost"
-    """The request names pictures that this side has not kept: send them whole."""
+    """The request names images that this side has not kept: send them."""
     INTERNAL = "internal"
-    """The policy failed; the server's log says how."""
+    """The policy failed; the server's log has the error."""
 
 
 class DropReason(Enum):
@@ -57,42 +57,42 @@ class DropReason(Enum):
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
     OVERLOADED = "overloaded"
-    """The server could not have answered in time, and others wait that it can answer."""
+    """The server could not have answered in time, and other requests wait."""
     CLOSING = "closing"
-    """The server is on its way out and takes no more requests."""
+    """The server is shutting down and takes no more requests."""
 
 
 class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag=True):
-    """In the header: a map with its type and its fields. Holds no reference cycles."""
+    """Base of messages; in the header a map of type and fields. It holds no reference cycles."""
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """Opens a session: who the robot is and what it has."""
+    """Opens a session: names the robot and what it offers."""
 
     robot: Text
     schema: Schema
     policy: Text = ""
-    """Which of the server's policies; empty for the only one."""
+    """The requested policy of the server; empty for the only one."""
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
     """The server will answer requests; all of its policy is warm unless a `Readiness` came before this."""
 
     info: PolicyInfo
-    """Of the policy."""
+    """Description of the policy."""
     heartbeat_ns: int
-    """How often the client shall send a heartbeat [ns]."""
+    """The interval at which the client has to send heartbeats [ns]."""
 
 
 class Readiness(_Message, frozen=True, kw_only=True):
-    """What is warm of a policy that is not all so yet: before the Welcome, and whenever more of it is."""
+    """The warm parts of a policy that still warms up: before the Welcome, and whenever there are more."""
 
     samplers: tuple[Text, ...]
-    """Sampler parts whose requests are answered at once; if it is compiled, those for others are held."""
+    """Sampler parts whose requests are answered at once; if it is compiled, requests for others are held."""
     max_batch: Count
-    """Most robots that are answered together for now."""
+    """The most robots that are answered together for now."""
     pieces_left: Count
-    """Of warming up; 0 is the end of it."""
+    """Steps of the warm-up that are left; 0 at its end."""
 
 
 class Refused(_Message, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Refused(_Message, frozen=True, kw_only=True):
 
 
 class Cancel(_Message, frozen=True, kw_only=True):
-    """The answer is not wanted any more."""
+    """The answer is no longer wanted."""
 
     request_id: Int64
     epoch: Int64
@@ -127,14 +127,14 @@ class ErrorReply(_Message, frozen=True, kw_only=True):
 
     @classmethod
     def to(cls, request: ChunkRequest, code: ErrorCode, message: str) -> "ErrorReply":
-        """Why there is no answer, or no more of it; as much of the message as travels."""
+        """Report why there is no answer, or no more rows; long messages are cut."""
         return cls(
             code=code, message=message[:MAX_REASON], request_id=request.request_id, epoch=request.epoch
         )
 
 
 class Heartbeat(_Message, frozen=True, kw_only=True):
-    """The sender is alive. The server says the client's own again: that measures the round trip."""
+    """The sender is alive. The server echoes the client's: that measures the round trip."""
 
     t_ns: Int64
     """Robot's clock when the client sent it [ns]."""
@@ -164,9 +164,9 @@ class Packet(Struct, frozen=True, eq=False, gc=False):
 
     client_id: str
     session: int
-    """Drawn afresh by the client for every handshake and echoed by the server: tells late replies apart."""
+    """Drawn by the client for every handshake and echoed by the server: identifies late replies."""
     message: Message
     sent: SentImages | None = None
-    """Of a request to a policy that looks back: images that the peer has. Not on the wire."""
+    """For a request to a policy that looks back: images that the peer has. Not on the wire."""
     pictures: tuple[Picture, ...] = ()
-    """Of a request that has come: its images, still to be opened. Not part of its message until then."""
+    """Images of a received request, still encoded. They are not part of its message until they are opened."""

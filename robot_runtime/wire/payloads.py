@@ -1,7 +1,7 @@
-"""What a message looks like in the header, where that is not how the runtime has it: `form_of`, `message_of`.
+"""Header forms of messages that differ from the runtime's own types: `form_of`, `message_of`.
 
 Requests, answers, greetings and welcomes hold arrays or the runtime's own values, and have a form for the
-header. msgspec has checked every type, length and number of it, and what is left to check here is what takes
+header. msgspec checks every type, length and number of it, and what is left to check here is what involves
 two fields. The other messages are their own form.
 """
 
@@ -49,7 +49,7 @@ from robot_runtime.wire.messages import (
 )
 
 MIN_HEARTBEAT_NS, MAX_HEARTBEAT_NS = 5 * NS_PER_MS, 60 * NS_PER_S
-"""How often a server may ask for a sign of life."""
+"""Shortest and longest interval of heartbeats that a server may request."""
 _MAX_SQUARE_ERROR = 1e-3
 _Pose = tuple[Number, Number, Number, Number, Number, Number, Number]
 """Position (3) [m], quaternion (4) wxyz."""
@@ -77,7 +77,7 @@ class _Base(Struct, frozen=True, gc=False, array_like=True, tag="base", forbid_u
 
 
 class _Observation(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """Without task and history: numbers in the header, images in frames of their own."""
+    """An observation without task and history: numbers in the header, images in separate frames."""
 
     t_obs_ns: Int64
     parts: dict[_PartName, _Arm | _Gripper | _Base]
@@ -102,7 +102,7 @@ class _Request(_Form, frozen=True, kw_only=True, tag="ChunkRequest"):
     task: Text
     observation: _Observation
     history: tuple[_Observation, ...] = ()
-    """Oldest first; not there if the policy does not look back."""
+    """Oldest first; absent if the policy does not look back."""
 
 
 class _Rows(_Form, frozen=True, kw_only=True, tag="ChunkPart"):
@@ -143,11 +143,11 @@ Form = (
     | Heartbeat
     | Goodbye
 )
-"""Of a message, as it stands in the header."""
+"""The form of a message in the header."""
 
 
 def form_of(message: Message, arrays: ArrayWriter) -> Form:
-    """Of a message; its arrays go to `arrays`."""
+    """Return the form of a message; its arrays go to `arrays`."""
     match message:
         case ChunkRequest():
             return _form_of_request(message, arrays)
@@ -165,7 +165,7 @@ def form_of(message: Message, arrays: ArrayWriter) -> Form:
 
 
 def message_of(form: Form, arrays: ArrayReader) -> tuple[Message, tuple[Picture, ...]]:
-    """The message, without its images, and the images as they came. ProtocolError or ValueError."""
+    """Return the message without its images, and the encoded images. ProtocolError or ValueError."""
     match form:
         case _Request():
             return _request(form, arrays), tuple(_pictures(form, arrays))
@@ -241,7 +241,7 @@ def _request(form: _Request, arrays: ArrayReader) -> ChunkRequest:
 
 
 def _pictures(form: _Request, arrays: ArrayReader) -> Iterator[Picture]:
-    """After `_request`, as their frames come."""
+    """Yield the images, after `_request`, in the order of their frames."""
     for frame, seen in enumerate((form.observation, *form.history)):
         if len({image[0] for image in seen.images}) < len(seen.images):
             raise ProtocolError(f"there are two images of one camera, got {[i[0] for i in seen.images]}")
@@ -285,7 +285,7 @@ def _part(form: _Arm | _Gripper | _Base) -> PartState:
             if (n := len(q)) != len(dq):
                 raise ProtocolError(f"q and dq must be of one length, got {n} and {len(dq)}")
             _check_quaternion(pose)
-            numbers = _vector([*q, *dq])  # one array for two: making one costs more than filling it
+            numbers = _vector([*q, *dq])  # one array for both: making an array costs more than filling it
             X_BE = None if pose is None else pose_from_numbers(pose)
             return ArmState(q=numbers[:n], dq=numbers[n:], X_BE=X_BE, t_ns=t_ns)
         case _Gripper(width=width, t_ns=t_ns):

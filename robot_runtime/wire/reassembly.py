@@ -1,16 +1,16 @@
-"""Puts the parts of one chunk into row order, whatever the network did to them."""
+"""Puts the parts of one chunk into row order, in whatever order they arrive."""
 
 from robot_runtime.core.values.action import ActionSpec, ChunkPart
 from robot_runtime.wire.frames import ProtocolError
 
 
 class ChunkReassembler:
-    """One answer coming in.
+    """Reassembles one answer.
 
         rows      0 ........ next_row | gap | held ....... | ... horizon
         delivered ^^^^^^^^^^           waits for the gap
 
-    A part that came before is dropped; a part that overlaps others without being one of them is an error.
+    A repeated part is dropped; a part that overlaps others without being one of them is an error.
     """
 
     def __init__(self, *, spec: ActionSpec, t_obs_ns: int) -> None:
@@ -23,13 +23,13 @@ class ChunkReassembler:
 
     @property
     def is_complete(self) -> bool:
-        """True once the last row was delivered."""
+        """Whether the last row was delivered."""
         return self._next_row == self._end
 
     def add(self, part: ChunkPart) -> list[ChunkPart]:
-        """The parts that are next in row order now.
+        """Add a part; return the parts that are next in row order now.
 
-        ProtocolError: it contradicts the others, the request or the action spec; all is as it was.
+        ProtocolError: it contradicts the others, the request or the action spec; nothing is changed.
         """
         first, end = part.first_row, part.first_row + part.rows.shape[0]
         if self._spans.get(first) == (end, part.is_last):

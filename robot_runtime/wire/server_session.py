@@ -3,22 +3,22 @@
 Theory of operation
 -------------------
 One entry per client, keyed by the peer's address on the ROUTER socket. A client that reconnects comes from a
-new address and stands beside its older self, which goes when its connection ends (`forget`) or falls silent:
-nobody is put out by what another says. A peer that greets again in the same session is welcomed again and
-keeps its requests. Everybody else gets `hello_first`, so that a client notices a restarted server at its next
-heartbeat. What is done with which message is the table at the end of this file.
+new address and coexists with its older self, which goes when its connection ends (`forget`) or falls silent:
+no client can displace another. A peer that greets again in the same session is welcomed again and keeps its
+requests. All other peers get `hello_first`, so that a client notices a restarted server at its next
+heartbeat. The handlers of messages are in the table at the end of this file.
 
-A request names the earlier ones of its client that it follows (`ChunkRequest.in_flight`); the others give way
-to it. Where requests are, whose turn it is and how they end is the business of `RequestQueue`. The policy is
-shown a request with the rows that the answers it follows will have changed (`OpenAnswers`), so it starts only
-when those have ended. Which of those that may start do so, and together, is for the owner to choose, who asks
-`is_wanted` to find out that a job it runs is over.
+A request names the earlier ones of its client that it follows (`ChunkRequest.in_flight`); it replaces the
+others. Stages, order and ends of requests are handled by `RequestQueue`. The policy gets a request with the
+rows that the answers it follows will have changed (`OpenAnswers`), so it starts only when those have ended.
+Which of the startable requests start, and together, is the owner's choice; it calls `is_wanted` to find out
+that a running job is over.
 
-What a peer sends costs it before it costs the server: `lets_in` counts a packet before it is read, the
-session is compared before the request, its numbers and sizes before it waits, and images stay as they came
-until the policy is to see them. Who sends more than PACKETS_PER_S is told so, and not listened to until it is
-forgotten. Where all places are taken, a client that asks nothing gives its place to a newcomer; those that
-are refused and ask again get places in the order of their first request, so a crowd keeps no newcomer out.
+A peer's packets count against it before the server works on them: `lets_in` counts a packet unread, the
+session is compared before the request, its numbers and sizes before it waits, and images stay encoded
+until the policy needs them. A peer that sends more than PACKETS_PER_S is informed, and ignored until it is
+forgotten. Where all slots are taken, a client that asks nothing gives its slot to a newcomer; those that
+are refused and ask again get slots in the order of their first request, so a crowd keeps no newcomer out.
 """
 
 from collections import Counter
@@ -57,36 +57,36 @@ from robot_runtime.wire.messages import (
 from robot_runtime.wire.request_queue import QueuedRequest, RequestQueue
 
 SILENCE_NS = 20 * NS_PER_S
-"""A client that says nothing for so long is forgotten: over links of 2 s each way that lose packets, too."""
+"""A client that is silent for this long is forgotten; this allows for lossy links of 2 s each way."""
 MAX_CLIENTS = 64
 _MUTED_NS = NS_PER_S
 IDLE_NS, NEW_NS = 10 * NS_PER_S, 2 * NS_PER_S
-"""A client that has asked nothing for so long, or not once since it came, keeps its place only while nobody
-else wants it."""
+"""A client that has asked nothing for this long, or not once since it came, keeps its slot only while no
+other client wants it."""
 LINE_NS = 3 * FULL_NS
-"""A newcomer that was refused keeps its place in the line for so long."""
+"""A newcomer that was refused keeps its position in the queue for this long."""
 MAX_DEADLINE_NS = 60 * NS_PER_S
 """No request is kept for longer."""
 MAX_KEPT_BYTES = 256 * 1024 * 1024
-"""Of all pictures that are kept for a policy that looks back."""
+"""Limit for all images that are kept for a policy that looks back."""
 
 
 class RequestSeen(Struct, frozen=True, kw_only=True):
-    """A request that is here."""
+    """A request in the server, for monitoring."""
 
     waited_ns: int
-    """Since it came [ns]."""
+    """Time since its arrival [ns]."""
     left_ns: int
-    """Until nobody wants its answer any more [ns]."""
+    """Time until its answer is no longer wanted [ns]."""
     is_running: bool
 
 
 class RobotSeen(Struct, frozen=True, kw_only=True):
-    """A robot that has greeted."""
+    """A robot that has greeted, for monitoring."""
 
     name: str
     silent_ns: int
-    """Since it was heard of last [ns]."""
+    """Time since its last packet [ns]."""
     num_answered: int
     requests: tuple[RequestSeen, ...]
 
@@ -96,16 +96,16 @@ class _Client:
     client_id: str
     session: int
     robot: str
-    """What it calls itself."""
+    """The name that it gives itself."""
     heard_ns: int
     idle_ns: int
-    """When it may be called idle, if it does not ask before."""
+    """When it counts as idle, if it makes no request before."""
     answers: OpenAnswers
     pictures: KeptPictures = field(default_factory=KeptPictures)
     num_answered: int = 0
     """Requests of which all rows were sent."""
     is_muted: bool = False
-    """It has sent too much: told so, not listened to, and soon forgotten."""
+    """It has sent too much: it was informed, is ignored, and is soon forgotten."""
 
 
 class ServerSession:
@@ -119,8 +119,8 @@ class ServerSession:
         expected_ns: Callable[[bytes, SamplerPart], int | None] = lambda peer, sampler: None,
     ) -> None:
         """
-        policies: of the whole server, for robots that ask for one that this is not.
-        expected_ns: what a sampler part will take for a peer [ns]; None if it is the policy's ordinary work.
+        policies: of the whole server, for robots that ask for another one.
+        expected_ns: the duration of a sampler part for a peer [ns]; None if it is the policy's ordinary work.
         """
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
@@ -130,7 +130,7 @@ class ServerSession:
         self._policies = policies or (welcome.info.name,)
         self._expected_ns = expected_ns
         self._clients: dict[bytes, _Client] = {}
-        self._line: dict[bytes, int] = {}  # newcomers that were refused, and until when they keep their place
+        self._newcomers: dict[bytes, int] = {}  # refused newcomers, and until when they keep their position
         self._queue = RequestQueue(self._tell)
         self.outcomes = self._queue.outcomes
         self._rates = PeerRates()
@@ -147,7 +147,7 @@ class ServerSession:
         return self._queue.num_waiting
 
     def robots(self, now_ns: int) -> tuple[RobotSeen, ...]:
-        """Everybody who has greeted, with what she waits for."""
+        """Return all robots that have greeted, with their requests."""
         jobs: dict[bytes, list[QueuedRequest]] = {}
         for job in self._queue.jobs():
             jobs.setdefault(job.peer, []).append(job)
@@ -170,15 +170,15 @@ class ServerSession:
 
     @property
     def is_drained(self) -> bool:
-        """Nothing waits, nothing runs, and nothing is taken any more."""
+        """Whether nothing waits, nothing runs, and nothing more is accepted."""
         return self._is_draining and not self._queue.jobs()
 
     def drain(self) -> None:
-        """Take no more requests; those that are there are answered."""
+        """Accept no more requests; those in the server are answered."""
         self._is_draining = True
 
     def packets_to_send(self) -> list[tuple[bytes, Packet]]:
-        """What has to go out and to which peer, oldest first."""
+        """Return the packets to send and their peers, oldest first."""
         out, self._outbox = self._outbox, []
         return out
 
@@ -187,26 +187,26 @@ class ServerSession:
         return peer in self._clients
 
     def forget(self, peer: bytes) -> None:
-        """A peer has left, and all that it waits for with it."""
-        self._line.pop(peer, None)
+        """Drop a peer that has left, and its requests."""
+        self._newcomers.pop(peer, None)
         if self._clients.pop(peer, None) is not None:
             self._queue.forget(peer)
 
     def is_ready_for(self, readiness: Readiness) -> None:
-        """Tell everybody what is warm, and newcomers too while something is left."""
+        """Inform all clients of what is warm, and newcomers too while something is left."""
         self._readiness = readiness if readiness.pieces_left else None
         for peer in self._clients:
             self._tell(peer, readiness)
 
     def close(self) -> None:
-        """Say goodbye to everybody."""
+        """Say goodbye to all clients."""
         for peer in list(self._clients):
             self._dismiss(peer)
 
-    # ---- what comes ------------------------------------------------------------------------------------
+    # ---- arrivals --- ---------------------------------------------------------------------------------
 
     def lets_in(self, peer: bytes, num_bytes: int, now_ns: int) -> bool:
-        """Whether to read a packet of that peer; the session of one that has sent too many is over."""
+        """Return whether to read a packet of that peer; a peer that has sent too many loses its session."""
         client = self._clients.get(peer)
         is_muted = client is not None and client.is_muted
         if not is_muted and self._rates.take(peer, num_bytes, now_ns, is_known=client is not None):
@@ -224,9 +224,9 @@ class ServerSession:
     def receive(
         self, peer: bytes, received: Packet | ProtocolError, now_ns: int, *, key: str | None = None
     ) -> bool:
-        """Take a packet that was let in; True if it is a request that waits now.
+        """Handle an admitted packet; return whether it is a request that waits now.
 
-        key: of a greeting, the robot's name that the peer's key stands for; None without keys.
+        key: of a greeting, the robot's name by the peer's key; None without keys.
         """
         if isinstance(received, ProtocolError):
             self._receive_undecodable(peer, received)
@@ -250,11 +250,11 @@ class ServerSession:
         return False
 
     def next_timer_ns(self) -> int | None:
-        """When `handle_timer` wants to be called; never later than the first thing that is due."""
+        """Return when `handle_timer` has to be called; never later than the first thing that is due."""
         return self._next_timer_ns
 
     def handle_timer(self, now_ns: int) -> None:
-        """Forget silent clients and drop what is past its deadline."""
+        """Forget silent clients and drop requests past their deadline."""
         if self._next_timer_ns is None or now_ns < self._next_timer_ns:
             return
         for peer, client in list(self._clients.items()):
@@ -267,26 +267,26 @@ class ServerSession:
         times += [job.expires_ns for job in self._queue.jobs()]
         self._next_timer_ns = min(times, default=None)
 
-    # ---- what the owner does with requests ---------------------------------------------------------------
+    # ---- requests, for the owner --- ------------------------------------------------------------
 
     def startable(self) -> list[QueuedRequest]:
-        """The requests that may start now, at most one of each client, most urgent first."""
+        """Return the requests that may start now, at most one of each client, most urgent first."""
         return self._queue.startable()
 
     def start(self, job: QueuedRequest) -> QueuedRequest | None:
-        """Run a startable job; returns it as the policy is to see it, None if it cannot be read."""
+        """Run a startable job; return it as the policy gets it, None if its plan is invalid."""
         return self._queue.start(job, self._clients[job.peer].answers.shown)
 
     def shed(self, job: QueuedRequest) -> None:
-        """Give up a job that would be too late, or has run for too long, so that others are in time."""
+        """Drop a job that would be too late, or has run for too long, so that others are in time."""
         self._queue.end(job, DropReason.OVERLOADED)
 
     def is_wanted(self, job: QueuedRequest) -> bool:
-        """False once a running job was cancelled, replaced, is too late, or its client is gone."""
+        """Return False once a running job was cancelled, replaced, is too late, or its client is gone."""
         return self._queue.is_running(job)
 
     def rows_ready(self, job: QueuedRequest, part: ChunkPart) -> None:
-        """Rows of a running job are final; dropped if nobody wants them any more."""
+        """Send final rows of a running job; they are dropped if they are no longer wanted."""
         if not self.is_wanted(job):
             return
         self._clients[job.peer].answers.add(job.request, part.rows)
@@ -296,16 +296,16 @@ class ServerSession:
             self._queue.answered(job)
 
     def job_failed(self, job: QueuedRequest, error: ErrorReply) -> None:
-        """A running job ends without the rest of its rows."""
+        """End a running job without the rest of its rows."""
         self._queue.end(job, error.code, error.message)
 
-    # ---- what is done with which message -------------------------------------------------------------------
+    # ---- handlers of messages -------------------------------------------------------------------
 
     def _welcome_again(self, peer: bytes, packet: Packet, now_ns: int, key: str | None) -> None:
         self._say_welcome(peer)
 
     def _say_welcome(self, peer: bytes) -> None:
-        """What is warm goes first: whoever is welcomed knows it."""
+        """Send what is warm first, so that a welcomed client knows it."""
         if self._readiness is not None:
             self._tell(peer, self._readiness)
         self._tell(peer, self._welcome)
@@ -316,7 +316,7 @@ class ServerSession:
         if peer in self._clients:
             self.forget(peer)
         refused = refusal(hello, self._welcome.info, policies=self._policies, key=key)
-        if refused is None and not self._has_place(peer, now_ns):
+        if refused is None and not self._has_slot(peer, now_ns):
             reason = f"the server has {MAX_CLIENTS} clients already"
             refused = Refused(code=RefusalCode.FULL, reason=reason)
         if refused is not None:
@@ -335,7 +335,7 @@ class ServerSession:
         self._say_welcome(peer)
 
     def _receive_request(self, peer: bytes, packet: Packet, now_ns: int, key: str | None) -> bool:
-        """True if it waits now."""
+        """Return whether the request waits now."""
         request, pictures = packet.message, packet.pictures
         assert isinstance(request, ChunkRequest)
         self._clients[peer].idle_ns = now_ns + IDLE_NS
@@ -348,7 +348,7 @@ class ServerSession:
         if info.n_obs_steps > 1:
             pictures = self._clients[peer].pictures.resolved(pictures)
             if lost := [picture.key for picture in pictures if is_missing(picture)]:
-                why = f"pictures {lost} are not here: send them again"
+                why = f"images {lost} are not here: send them again"
                 self._queue.refuse(peer, request, ErrorCode.PICTURES_LOST, why)
                 return False
             self._keep(peer, pictures)
@@ -388,33 +388,35 @@ class ServerSession:
             reply = ErrorReply(code=ErrorCode.PROTOCOL, message=str(error)[:MAX_REASON], **ids)
         self._outbox.append((peer, Packet(error.client_id, error.session, reply)))
 
-    # ---- who may come, and ask what ------------------------------------------------------------------------
+    # ---- admission --- ---------------------------------------------------------------------
 
-    def _has_place(self, peer: bytes, now_ns: int) -> bool:
-        """Whether a newcomer may come; a client that asks nothing may have to go.
+    def _has_slot(self, peer: bytes, now_ns: int) -> bool:
+        """Return whether a newcomer gets a slot; an idle client may lose its own.
 
-        Newcomers that were refused and ask again are served in the order in which they came first.
+        Newcomers that were refused and ask again are served in the order of their first arrival.
         """
-        self._line = {p: until_ns for p, until_ns in self._line.items() if p == peer or now_ns < until_ns}
-        ahead = next((i for i, p in enumerate(self._line) if p == peer), len(self._line))
+        self._newcomers = {
+            p: until_ns for p, until_ns in self._newcomers.items() if p == peer or now_ns < until_ns
+        }
+        ahead = next((i for i, p in enumerate(self._newcomers) if p == peer), len(self._newcomers))
         idle = sorted((c.idle_ns, p) for p, c in self._clients.items() if now_ns >= c.idle_ns)
         if ahead >= MAX_CLIENTS - len(self._clients) + len(idle):
-            self._line[peer] = now_ns + LINE_NS
+            self._newcomers[peer] = now_ns + LINE_NS
             return False
-        self._line.pop(peer, None)
+        self._newcomers.pop(peer, None)
         if len(self._clients) >= MAX_CLIENTS:
             self.ignored["gave its place to another"] += 1
             self._dismiss(idle[0][1])
         return True
 
     def _keep(self, peer: bytes, pictures: tuple[Picture, ...]) -> None:
-        """For the next request of that client; whoever keeps most forgets them where there is no room."""
+        """Keep images for the client's next request; without room, the client that keeps most loses them."""
         self._clients[peer].pictures.keep(pictures)
         everyone = [client.pictures for client in self._clients.values()]
         while sum(each.num_bytes for each in everyone) > MAX_KEPT_BYTES:
             max(everyone, key=lambda each: each.num_bytes).forget()
 
-    # ---- what is said --------------------------------------------------------------------------------------
+    # ---- replies --- -----------------------------------------------------------------------------------
 
     def _dismiss(self, peer: bytes) -> None:
         self._tell(peer, Goodbye())
@@ -441,5 +443,5 @@ _HANDLERS: MappingProxyType[tuple[bool, type], Callable[..., Any]] = MappingProx
         (True, Goodbye): ServerSession._receive_goodbye,
     }
 )
-"""Whether it is of a session that has greeted, and its message. Any other changes nothing but `ignored`; a
-stranger is told to greet."""
+"""Whether it is of a session that has greeted, and its message, to the handler. Any other changes nothing but
+`ignored`; an unknown peer gets `hello_first`."""

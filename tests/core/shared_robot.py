@@ -1,4 +1,4 @@
-"""A robot that does what it is told, a policy that takes its time, and a person beside them."""
+"""A simulated robot that follows its commands at once, a policy with latency, and an operator."""
 
 from collections.abc import Callable, Mapping
 
@@ -26,11 +26,11 @@ SPEC = ActionSpec(fields=FIELDS, horizon=24, dt_ns=DT)
 HOME = np.array(Q_HOME)
 
 Person = Callable[["SharedRobot", int], Mapping[str, PartCommand] | None]
-"""Called before each tick, it may take over and hand back; returns what she leads, None: nothing."""
+"""Called before each tick, it may take over and hand back; returns the operator's targets, None: none."""
 
 
 def swinging(observation: Observation) -> np.ndarray:
-    """Both arms swing about where they are seen, the gripper opens and closes."""
+    """Both arms swing about their measured pose, the gripper opens and closes."""
     t = np.arange(SPEC.horizon) * SPEC.dt_s
     phase = observation.t_obs_ns / 1e9
     rows = []
@@ -42,7 +42,7 @@ def swinging(observation: Observation) -> np.ndarray:
 
 
 class SharedRobot:
-    """Steps an executor as a run does: take what has come, ask, let the person act, tick."""
+    """Steps an executor as a run does: take answers, ask, let the operator act, tick."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SharedRobot:
         limits: Limits = LIMITS,
         **options,
     ) -> None:
-        """chunks_of: so many rows come at a time, a tick apart; None: all at once."""
+        """chunks_of: this many rows come at a time, a tick apart; None: all at once."""
         self.executor = Executor(
             action_spec=spec,
             method=METHODS[method] if isinstance(method, str) else method,
@@ -68,7 +68,7 @@ class SharedRobot:
             **options,
         )
         self.person, self.delay_ns, self.rows_of, self.chunks_of = person, delay_ns, rows_of, chunks_of
-        self.told: Command | None = None
+        self.sent: Command | None = None
         self.before: Command | None = None
         self.ticks: list[Tick] = []
         self.requests, self.outcomes, self._under_way = [], [], []
@@ -78,10 +78,10 @@ class SharedRobot:
     def state(self, t_ns: int) -> RobotState:
         parts = {}
         for part in ARMS:
-            q = HOME if self.told is None else self.told.parts[part].q
+            q = HOME if self.sent is None else self.sent.parts[part].q
             was = q if self.before is None else self.before.parts[part].q
             parts[part] = ArmState(q=q, dq=(q - was) / (TICK / 1e9), X_BE=_hand(q))
-        width = 0.08 if self.told is None else self.told.parts["gripper"].width
+        width = 0.08 if self.sent is None else self.sent.parts["gripper"].width
         return RobotState(t_ns=t_ns, parts=parts | {"gripper": GripperState(width=width)})
 
     def run(self, end_ns: int) -> list[Tick]:
@@ -103,12 +103,12 @@ class SharedRobot:
         if self.executor.wants_correction(t):
             self.executor.correct(Observation(state=state), t)
         tick = self.executor.tick(state, t)
-        self.before, self.told = self.told, tick.command
+        self.before, self.sent = self.sent, tick.command
         self.ticks.append(tick)
         return tick
 
     def _answer(self, request, state: RobotState, due_ns: int) -> None:
-        """As the policy sees it: absolute targets from the measured state, in the terms of the spec."""
+        """Rows for the policy: absolute targets from the measured state, in the columns of the spec."""
         spec = self.executor.action_spec
         absolute = ActionChunk(
             spec=SPEC, rows=self.rows_of(request.observation), anchor=state, request_id=0, epoch=0

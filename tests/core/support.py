@@ -51,7 +51,7 @@ def observation_at(t_ns: int, q=(0.0, 0.0)) -> Observation:
 
 
 def ramp(start: float, step: float, num_rows: int = 8, width: float = 0.08) -> np.ndarray:
-    """Rows whose first joint goes start, start+step, ...; the second goes the other way."""
+    """Rows whose first joint is start, start+step, ...; the second moves in the opposite direction."""
     values = start + step * np.arange(num_rows)
     return np.column_stack([values, -values, np.full(num_rows, width)])
 

@@ -1,4 +1,4 @@
-"""A robot that nobody has armed asks, checks what it is told, and stands."""
+"""An unarmed robot asks, checks the answers, and stays at rest."""
 
 import numpy as np
 import pytest

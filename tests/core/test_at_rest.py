@@ -1,4 +1,4 @@
-"""Plain numbers that are velocities or steps stop when a plan has ended; places stay where it left them."""
+"""Plain numbers that are velocities or steps stop when a plan has ended; positions stay as it left them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ SLOW = MotionLimits(speed=np.full(2, 2.0), acceleration=np.full(2, 10.0), jerk=n
 
 
 def given_rows(numbers: Numbers, limits: NumbersLimits, rows: np.ndarray) -> Executor:
-    """A robot that has been given a chunk whose row 0 is due at 0."""
+    """A robot with a chunk whose row 0 is due at 0."""
     robot = Executor(
         action_spec=ActionSpec(fields=(numbers,), horizon=len(rows), dt_ns=DT),
         method=method_named("time-aligned", execution_horizon=1),
@@ -42,18 +42,18 @@ def given_rows(numbers: Numbers, limits: NumbersLimits, rows: np.ndarray) -> Exe
     return robot
 
 
-def told(robot: Executor, times_ns: Sequence[int]) -> list[list[float]]:
+def commanded(robot: Executor, times_ns: Sequence[int]) -> list[list[float]]:
     commands = [robot.tick(RobotState(t_ns=t_ns), t_ns).command for t_ns in times_ns]
     return [command.parts["action"].values.tolist() for command in commands]
 
 
-def test_velocities_stop_when_their_last_row_has_run_and_places_stay():
+def test_velocities_stop_when_their_last_row_has_run_and_positions_stay():
     robot = given_rows(WHEEL_AND_GRIP, WIDE, [[1.0, 5.0], [2.0, 6.0], [3.0, 7.0]])
-    sent = told(robot, (0, DT, 2 * DT, 3 * DT - TICK, 3 * DT, 9 * DT))
+    sent = commanded(robot, (0, DT, 2 * DT, 3 * DT - TICK, 3 * DT, 9 * DT))
     assert sent == [[1.0, 5.0], [2.0, 6.0], [3.0, 7.0], [3.0, 7.0], [0.0, 7.0], [0.0, 7.0]]
 
 
-def test_what_a_policy_is_told_of_a_plan_beyond_its_end_is_at_rest():
+def test_the_plan_shown_to_a_policy_is_at_rest_beyond_its_end():
     robot = given_rows(WHEEL_AND_GRIP, WIDE, [[1.0, 5.0], [2.0, 6.0]])
     rows = robot.timeline.waypoints_at([0, DT, 2 * DT, 3 * DT]).rows_of["action", "held"]
     assert rows.tolist() == [[1.0, 5.0], [2.0, 6.0], [0.0, 6.0], [0.0, 6.0]]
@@ -61,24 +61,24 @@ def test_what_a_policy_is_told_of_a_plan_beyond_its_end_is_at_rest():
 
 def test_velocities_on_a_path_between_rows_fade_to_rest():
     robot = given_rows(replace(WHEEL_AND_GRIP, is_held=False), WIDE, [[4.0, 5.0], [4.0, 5.0]])
-    wheel = [numbers[0] for numbers in told(robot, range(0, 6 * DT, TICK))]
+    wheel = [numbers[0] for numbers in commanded(robot, range(0, 6 * DT, TICK))]
     assert wheel[DT // TICK] == 4.0
     assert 0.0 < wheel[2 * DT // TICK] < 4.0
     assert wheel[-1] == 0.0
 
 
 @pytest.mark.parametrize("motion", [None, SLOW])
-def test_a_stop_leads_velocities_to_rest_within_the_limits_and_leaves_places(motion):
+def test_a_stop_brings_velocities_to_rest_within_the_limits_and_leaves_positions(motion):
     robot = given_rows(WHEEL_AND_GRIP, replace(WIDE, motion=motion), [[0.5, 0.4]] * 100)
-    told(robot, range(0, 40 * DT, TICK))
+    commanded(robot, range(0, 40 * DT, TICK))
     robot.stop()
-    sent = np.array(told(robot, range(40 * DT, 80 * DT, TICK)))
+    sent = np.array(commanded(robot, range(40 * DT, 80 * DT, TICK)))
     assert robot.is_at_rest
     np.testing.assert_allclose(sent[-1], [0.0, 0.4], atol=1e-9)
     assert motion is None or np.abs(np.diff(sent[:, 0])).max() <= 2.0 * TICK / 1e9 + 1e-9
 
 
-def test_the_robot_says_what_stops_it_and_that_travels_with_its_columns():
+def test_the_robot_declares_what_stops_it_and_that_travels_with_its_columns():
     robot = Schema(action_fields=(WHEEL_AND_GRIP,))
     assert Schema.from_dict(robot.to_dict()).action_fields == robot.action_fields
     numbers = Numbers(("grip", "wheel"))
@@ -97,7 +97,7 @@ def test_rest_needs_one_number_for_each_column_and_a_name_that_there_is():
 
 
 class Cart:
-    """Is told steps and is where they add up to; keeps them."""
+    """A simulated cart commanded by steps, at their sum; keeps them."""
 
     info = EnvInfo.of_numbers(
         "cart",
@@ -111,18 +111,18 @@ class Cart:
     )
 
     def reset(self, seed: int) -> EnvStep:
-        self.told: list[float] = []
+        self.sent: list[float] = []
         return EnvStep(state=[0.0])
 
     def step(self, action: np.ndarray) -> EnvStep:
-        self.told.append(float(action[0]))
-        return EnvStep(state=[sum(self.told)])
+        self.sent.append(float(action[0]))
+        return EnvStep(state=[sum(self.sent)])
 
 
 @pytest.mark.parametrize("fields", [Cart.info.schema.action_fields, (Numbers(("step",)),)])
-def test_a_simulator_that_waits_for_an_answer_stands_for_as_many_steps_and_goes_on_from_there(fields):
+def test_a_simulator_that_waits_for_an_answer_holds_for_as_many_steps_and_resumes_from_there(fields):
     """Whether the policy knows that its numbers are steps or not."""
     policy = NumbersPolicy(lambda s: np.full((4, 1), 0.5), fields, num_state=1, horizon=4)
     cart = Cart()
     evaluate(policy, cart, method="synchronous", trace=300.0, seeds=[1])
-    assert cart.told == ([0.0] * 3 + [0.5] * 4) * 2 + [0.0] * 3 + [0.5] * 3
+    assert cart.sent == ([0.0] * 3 + [0.5] * 4) * 2 + [0.0] * 3 + [0.5] * 3

@@ -22,7 +22,7 @@ def states(draw):
 
 
 def braked(brake: Brake, s: float, b: float) -> tuple[list[float], list[float]]:
-    """Speeds and accelerations to a stand, from how it moves on."""
+    """Speeds and accelerations until rest, from a state of motion."""
     speeds, accelerations = [s], [b]
     while s or b:
         b = brake.next(s, b)

@@ -1,4 +1,4 @@
-"""Which pictures of a camera are shown, by what they are and what their stamps say."""
+"""Which images of a camera are shown, by their pixels and stamps."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def picture(t_ns: int, seed: int) -> Image:
 
 
 def torn(t_ns: int, new: Image, old: Image, *, first: int, at_top: bool) -> Image:
-    """The top of one picture and the rest of another."""
+    """The top of one image and the rest of another."""
     a, b = (old, new) if at_top else (new, old)
     return Image(t_ns=t_ns, pixels=np.concatenate([a.pixels[:first], b.pixels[first:]]))
 
@@ -111,7 +111,7 @@ def test_a_camera_of_which_half_is_frozen_is_noticed_as_one_of_which_all_is(seed
 @given(seeds, st.floats(0.05, 0.95))
 @settings(max_examples=20)
 def test_a_coder_that_smooths_away_the_noise_of_many_rows_tears_hardly_any_picture(seed, share):
-    """Each row differs from picture to picture by chance, as a still scene's do where coders leave little."""
+    """Each row differs from image to image by chance, as in a still scene of which codecs leave little."""
     watch, rng = CameraWatch(SIZE, CameraLimits()), np.random.default_rng(seed)
     pixels, num_good = picture(0, seed).pixels.copy(), 0
     for k in range(100):

@@ -184,7 +184,7 @@ def test_auto_asks_as_often_as_the_policy_wants_it_where_it_picks_its_default():
     assert choice.method == method_named("pipelined-prefix", execution_horizon=4)
     assert "best asked every 4 rows" in choice.reason
     assert chosen(can, 300, execution_horizon=2).method.request.when.rows == 2
-    assert chosen(can, 10).method == METHODS["cross-fade"]  # of which the policy said nothing
+    assert chosen(can, 10).method == METHODS["cross-fade"]  # for which the policy declares nothing
     assert chosen(can, 1500).method.request == METHODS["synchronous"].request
 
 
@@ -203,7 +203,7 @@ def test_a_policy_made_to_be_averaged_over_its_chunks_is_so_by_default():
 @pytest.mark.parametrize("latency_ms", [20, 150, 400])
 @pytest.mark.parametrize("speed", [0.1, 0.5, 1.5])
 def test_the_default_of_a_policy_trained_for_nothing_never_leads_a_lagging_arm_back(latency_ms, speed):
-    """An arm 60 ms behind its setpoint, and a policy whose rows go on from where the arm is measured."""
+    """An arm 60 ms behind its setpoint, and a policy whose rows continue from the measured arm."""
     can = Capabilities(samplers=(ConstantSchedule,))
     spec = ActionSpec(fields=SPEC.fields, horizon=32, dt_ns=DT)
     robot = executor(default_for(Default(), can).method, action_spec=spec)

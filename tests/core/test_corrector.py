@@ -157,7 +157,7 @@ def test_nothing_is_corrected_while_the_robot_coasts_or_stands():
         ticks.append(tick)
     assert len(head.asked) == num_asked
     steps = np.diff([joints(tick)[0] for tick in ticks])
-    assert (steps > -1e-12).all()  # it coasts on from where it was led, and does not turn back
+    assert (steps > -1e-12).all()  # it coasts from its last command, and does not turn back
     assert q_end < joints(ticks[-1])[0] < q_end + 0.1 + 1e-9
 
 
@@ -229,7 +229,7 @@ def test_what_is_not_finite_corrects_nothing_and_is_counted(broken):
 
 def test_a_method_that_corrects_rows_is_refused_without_a_head():
     with pytest.raises(
-        InvalidValueError, match=r"takes a correction head, and none is given.*--recipe residual"
+        InvalidValueError, match=r"needs a correction head, and none is given.*--recipe residual"
     ):
         executor("a2c2", correction_head=None)
 

@@ -138,7 +138,7 @@ def test_the_committed_prefix_is_what_the_robot_will_do_until_the_answer():
     )
     robot = started(method)
     first = ask(robot, 0)
-    np.testing.assert_allclose(first.prev_action_chunk, [[0.0, 0.0, 0.08]] * 3)  # it will stand until then
+    np.testing.assert_allclose(first.prev_action_chunk, [[0.0, 0.0, 0.08]] * 3)  # it will rest until then
     robot.on_part(answer(first, ramp(0.0, 0.1)), 0)
     run(robot, 0, DT)
     request = ask(robot, DT)

@@ -23,7 +23,7 @@ SCHEMA = Schema(
 
 
 class CountingEnv:
-    """A robot that is where it is told to be; its pictures and scene say when they were taken."""
+    """A robot that is where it is commanded; its images and scene encode their capture times."""
 
     def __init__(self, period_ns: int) -> None:
         self.info = EnvInfo(
@@ -61,7 +61,7 @@ class CountingEnv:
 
 
 class LookingPolicy:
-    """Stands still, and keeps the times of what it was shown."""
+    """A policy that holds still, and keeps the times of its observations."""
 
     def __init__(self, n_obs_steps: int) -> None:
         self.info = PolicyInfo(name="looking", action_spec=SPEC, schema=SCHEMA, n_obs_steps=n_obs_steps)

@@ -88,7 +88,7 @@ asked = st.lists(st.tuples(places, st.floats(-3.0, 3.0), st.integers(1, 150)), m
 
 
 def spread(pieces) -> list[np.ndarray | None]:
-    """Targets of every tick: jumps to a place, from which they move at some speed; None brakes."""
+    """Targets of every tick: jumps to a position, from which they move at some speed; None brakes."""
     out: list[np.ndarray | None] = []
     for place, speed, count in pieces:
         for k in range(count):
@@ -295,12 +295,12 @@ def test_what_a_speed_was_held_back_by_is_named_as_of_a_speed():
         if k == 1:
             assert clip.has("velocity")
             assert clip.has("acceleration")
-    said = limiter.tally.sentences()
-    assert [sentence.split(" for ")[0] for sentence in said] == [
+    reported = limiter.tally.sentences()
+    assert [sentence.split(" for ")[0] for sentence in reported] == [
         "base: held back by its acceleration limit", "base: held back by its jerk limit",
         "base: held back by its velocity limit",
     ]  # fmt: skip
-    assert all(sentence.endswith(" m/s or rad/s") for sentence in said)
+    assert all(sentence.endswith(" m/s or rad/s") for sentence in reported)
 
 
 def test_a_base_pose_turns_the_shorter_way():

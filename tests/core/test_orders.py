@@ -1,4 +1,4 @@
-"""Orders are values: they say what is asked, and refuse what cannot be."""
+"""Operator commands are values, and refuse invalid ones."""
 
 import logging
 
@@ -50,7 +50,7 @@ def test_what_is_no_time_to_keep_is_refused(seconds):
         Keep(seconds)
 
 
-def test_what_is_no_order_or_nobodys_is_refused():
+def test_an_invalid_order_or_one_without_a_sender_is_refused():
     with pytest.raises(InvalidValueError, match="an order is one of Stop"):
         check_order("stop", "me")
     with pytest.raises(InvalidValueError, match="by whom"):
@@ -70,20 +70,20 @@ def test_what_is_no_order_or_nobodys_is_refused():
         ("discard", EndEpisode(Outcome.UNKNOWN, keep=False)),
     ],
 )
-def test_a_line_says_an_order(line, order):
+def test_a_line_is_parsed_as_an_order(line, order):
     assert parse_order(line) == order
 
 
-def test_lines_that_say_none_are_named_and_the_others_are_posted():
-    posted, said = [], []
+def test_invalid_lines_are_reported_and_the_others_are_posted():
+    posted, reported = [], []
     lines = ["stop now\n", "\n", "stpo\n", "keep long\n", "task\n", "stop\n"]
-    post_lines(lines, lambda order, by: posted.append((order, by)), by="line on stdin", say=said.append)
+    post_lines(lines, lambda order, by: posted.append((order, by)), by="line on stdin", say=reported.append)
     assert posted == [(Stop(), "line on stdin")]
-    assert "stands alone" in said[0]
-    assert "did you mean stop?" in said[1]
-    assert "number of seconds" in said[2]
-    assert "a task is" in said[3]
-    assert len(said) == 4
+    assert "stands alone" in reported[0]
+    assert "did you mean stop?" in reported[1]
+    assert "number of seconds" in reported[2]
+    assert "a task is" in reported[3]
+    assert len(reported) == 4
     with pytest.raises(UnknownNameError):
         parse_order("jump")
 
@@ -117,7 +117,7 @@ def test_an_order_of_the_wrong_types_is_refused_where_it_is_made(make):
         (Stop(), "stop"),
     ],
 )
-def test_an_order_is_said_in_words(order, words):
+def test_an_order_in_words(order, words):
     taken = TakenOrder(order=order, by="page", posted_ns=0, done_ns=2_000_000, refused="no")
     assert str(taken) == f"{words} by page after 0.002 s: refused: no"
 
@@ -190,8 +190,8 @@ def test_a_key_that_is_refused_leaves_the_key_that_stops():
 def test_orders_come_from_a_file_until_it_ends_and_from_none_that_is_not_there(tmp_path):
     lines = tmp_path / "orders.txt"
     lines.write_text("stop\ntask fold\n")
-    posted, said = [], []
-    read_orders(str(lines), lambda order, by: posted.append(order), say=said.append).join(10.0)
+    posted, reported = [], []
+    read_orders(str(lines), lambda order, by: posted.append(order), say=reported.append).join(10.0)
     assert posted == [Stop(), SetTask("fold")]
     for source in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(InvalidValueError, match="names a file or a named pipe"):
@@ -199,8 +199,8 @@ def test_orders_come_from_a_file_until_it_ends_and_from_none_that_is_not_there(t
 
 
 def test_bytes_that_are_no_text_and_lines_without_an_end_are_no_orders_and_stop_no_others(tmp_path):
-    path, posted, said = tmp_path / "orders", [], []
+    path, posted, reported = tmp_path / "orders", [], []
     path.write_bytes(b"\xff\xfe\n" + b"x" * 25_000 + b"\nstop\n")
-    post_lines(_lines(str(path)), lambda order, by: posted.append(order), by="a file", say=said.append)
+    post_lines(_lines(str(path)), lambda order, by: posted.append(order), by="a file", say=reported.append)
     assert posted == [Stop()]
-    assert len(said) == 4
+    assert len(reported) == 4

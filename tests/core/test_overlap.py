@@ -35,7 +35,7 @@ def overlapping(rows: int = 1, *, delay: int | None = None, most: int = 8) -> Me
 
 
 def continuing(request, step: float) -> np.ndarray:
-    """What a policy answers that goes on from its last committed row by `step` a row."""
+    """The answer of a policy that continues from its last committed row by `step` a row."""
     d = request.inference_delay
     out = np.empty((SPEC.horizon, SPEC.dim))
     out[:d] = request.prev_action_chunk[:d]

@@ -1,4 +1,4 @@
-"""Parts that move later than they are told to, and are told their rows that much earlier."""
+"""Parts with latency are sent their rows that much earlier."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ LONG = replace(SPEC, horizon=24)
 
 
 def asking(every: int = 3, *, prefix: bool = False) -> Method:
-    """Time-aligned rows, asked for every so many; prefix: told what is committed."""
+    """Time-aligned rows, asked for at a fixed execution horizon; prefix: shown the committed rows."""
     when = FixedExecutionHorizon(rows=every)
     if prefix:
         return replace(METHODS["committed-prefix"], request=PreviousChunk(when=when))
@@ -50,20 +50,20 @@ def asking(every: int = 3, *, prefix: bool = False) -> Method:
 
 
 class LateRobot:
-    """A robot whose parts do exactly what they are told, so much later, with a policy that takes its time."""
+    """A robot whose parts follow their commands exactly after a latency, with a policy that has latency."""
 
     def __init__(self, rows_from, *, delay_ns: int = 0, late=LATE, declared=LATE, **kwargs) -> None:
         """rows_from: from a request to the rows of its answer."""
         kwargs = {"action_spec": LONG, "method": asking()} | kwargs
         self.robot = executor(part_latency_ns=declared, control_period_ns=TICK, **kwargs)
         self.late, self.delay_ns, self.rows_from = late, delay_ns, rows_from
-        self.told: dict[int, Command] = {}
+        self.sent: dict[int, Command] = {}
         self.requests, self.ticks, self._under_way = [], [], []
         self.robot.reset(self.state(0), 0)
 
     def doing(self, part: str, t_ns: int):
-        """What a part does at a time: the command of so long ago."""
-        was = self.told.get(t_ns - self.late.get(part, 0))
+        """The command that a part executes at a time: the one sent its latency ago."""
+        was = self.sent.get(t_ns - self.late.get(part, 0))
         if was is None:
             return JointCommand(q=np.zeros(2)) if part == "arm" else GripperCommand(width=0.08)
         return was.parts[part]
@@ -83,7 +83,7 @@ class LateRobot:
             if self.robot.wants_correction(t):
                 self.robot.correct(Observation(state=state), t)
             self.ticks.append(self.robot.tick(state, t))
-            self.told[t] = self.ticks[-1].command
+            self.sent[t] = self.ticks[-1].command
         return self.ticks
 
     def _take(self, t: int) -> None:
@@ -102,13 +102,13 @@ def swinging(request) -> np.ndarray:
     return np.column_stack([swing(times), -swing(times), 0.04 + 0.05 * swing(times)])
 
 
-def test_each_part_is_told_its_rows_so_much_earlier_than_they_are_due():
+def test_each_part_is_sent_its_rows_earlier_than_they_are_due_by_its_latency():
     late = LateRobot(swinging)
     late.run(2000 * MS)
     for t in range(600 * MS, 1900 * MS, TICK):
-        assert late.told[t].arm.q[0] == pytest.approx(swing(t + ARM), abs=1e-3)
-    for t in range(600 * MS, 1900 * MS, DT):  # a width stands until the next row
-        assert late.told[t].gripper.width == pytest.approx(0.04 + 0.05 * swing(t + GRIPPER), abs=1e-9)
+        assert late.sent[t].arm.q[0] == pytest.approx(swing(t + ARM), abs=1e-3)
+    for t in range(600 * MS, 1900 * MS, DT):  # a width holds until the next row
+        assert late.sent[t].gripper.width == pytest.approx(0.04 + 0.05 * swing(t + GRIPPER), abs=1e-9)
 
 
 @pytest.mark.parametrize("delay_ms", [0, 120])
@@ -135,7 +135,9 @@ def test_latencies_of_zero_change_nothing(name):
         "late": {},
         "correction_head": ConstantHead(0.01, 0.0, 0.0, action_spec=LONG),
     }
-    plain, zero = (LateRobot(swinging, declared=told, **own) for told in ({}, {"arm": 0, "gripper": 0}))
+    plain, zero = (
+        LateRobot(swinging, declared=declared, **own) for declared in ({}, {"arm": 0, "gripper": 0})
+    )
     for a, b in zip(plain.run(1500 * MS), zero.run(1500 * MS), strict=True):
         assert (a.mode, a.cause, a.phase, a.row) == (b.mode, b.cause, b.phase, b.row)
         assert a.command.arm.q.tobytes() == b.command.arm.q.tobytes()
@@ -144,7 +146,7 @@ def test_latencies_of_zero_change_nothing(name):
 @settings(max_examples=6)
 @given(st.lists(st.floats(-1.0, 1.0), min_size=40, max_size=40), st.sampled_from([0, 60, 130]), st.booleans())
 def test_no_splice_changes_what_is_settled_and_every_part_then_does_it(heights, delay, prefix):
-    """Answers that disagree wildly: the plan up to the lead stays as it is, so no part's path is broken."""
+    """Answers that disagree wildly: the plan up to the lead is unchanged, so no part's path is broken."""
 
     def jumping(request):
         rows = ramp(heights[request.request_id % 40], 0.02, LONG.horizon)
@@ -222,11 +224,11 @@ def test_a_plan_that_ends_is_sent_earlier_and_the_robot_is_at_rest_when_it_has_d
     end_ns = late.robot.last_splice.t0_ns + 23 * DT
     held = next(tick for tick in late.ticks if tick.cause is Cause.PLAN_ENDED)
     assert held.now_ns == end_ns - GRIPPER
-    assert late.told[end_ns - ARM + 2 * DT].arm.q[0] == pytest.approx(2.3)
-    assert late.told[end_ns - ARM + 2 * DT - TICK].arm.q[0] < 2.3
+    assert late.sent[end_ns - ARM + 2 * DT].arm.q[0] == pytest.approx(2.3)
+    assert late.sent[end_ns - ARM + 2 * DT - TICK].arm.q[0] < 2.3
 
 
-def test_a_stop_brakes_every_part_at_once_from_what_it_was_told_last():
+def test_a_stop_brakes_every_part_at_once_from_its_last_command():
     late = LateRobot(swinging)
     late.run(1000 * MS)
     late.robot.stop()
@@ -235,8 +237,8 @@ def test_a_stop_brakes_every_part_at_once_from_what_it_was_told_last():
     assert tick.mode is Mode.STOP
     assert np.abs(tick.command.arm.q - before["arm"].q).max() < 1e-2
     assert abs(tick.command.gripper.width - before["gripper"].width) < 1e-3
-    stands = late.run(2000 * MS)[-1].command
-    assert np.abs(stands.arm.q - before["arm"].q).max() < 1e-2  # of limits that are wide open
+    last = late.run(2000 * MS)[-1].command
+    assert np.abs(last.arm.q - before["arm"].q).max() < 1e-2  # of limits that are wide open
 
 
 def test_a_stopped_robot_is_at_rest_only_when_its_slowest_part_is():
@@ -253,7 +255,7 @@ def test_a_stopped_robot_is_at_rest_only_when_its_slowest_part_is():
     assert late.state(rested).gripper_width == late.state(1590 * MS).gripper_width
 
 
-def test_the_synchronous_robot_asks_when_it_stands_and_not_when_the_last_row_is_sent():
+def test_the_synchronous_robot_asks_when_it_is_at_rest_and_not_when_the_last_row_is_sent():
     method = replace(METHODS["synchronous"], request=Synchronous(execution_horizon=6))
     late = LateRobot(lambda request: ramp(request.observation.state.q[0], 0.05, LONG.horizon), method=method)
     late.run(4000 * MS)
@@ -264,7 +266,7 @@ def test_the_synchronous_robot_asks_when_it_stands_and_not_when_the_last_row_is_
         assert request.observation.state.q == pytest.approx(late.doing("arm", t + TICK).q, abs=1e-12)
 
 
-def test_a_robot_that_is_late_by_its_latency_follows_and_one_that_stands_does_not():
+def test_a_robot_that_lags_by_its_latency_follows_and_a_stationary_one_does_not():
     narrow = StateLimits(max_arm_error=0.05)
     late = LateRobot(swinging, state_limits=narrow)
     assert all(tick.mode is not Mode.STOP for tick in late.run(2000 * MS))
@@ -273,7 +275,7 @@ def test_a_robot_that_is_late_by_its_latency_follows_and_one_that_stands_does_no
     stuck = LateRobot(swinging, state_limits=narrow)
     stuck.late = {"arm": 10**12, "gripper": GRIPPER}
     lost = next(tick for tick in stuck.run(2000 * MS) if tick.cause is Cause.TRACKING_LOST)
-    moved = next(t for t, told in stuck.told.items() if abs(told.arm.q[0]) > 0.05)
+    moved = next(t for t, sent in stuck.sent.items() if abs(sent.arm.q[0]) > 0.05)
     assert lost.now_ns == moved + ARM
 
 
@@ -283,7 +285,7 @@ def test_rows_that_are_commands_of_their_time_are_sent_when_they_are_due():
     late = LateRobot(swinging, action_spec=sent, state_limits=StateLimits(max_arm_error=0.08))
     late.run(2000 * MS)
     t = 1500 * MS
-    assert late.told[t].arm.q[0] == pytest.approx(swing(t), abs=0.06)
+    assert late.sent[t].arm.q[0] == pytest.approx(swing(t), abs=0.06)
     assert late.ticks[-1].mode is Mode.RUN  # the watch knows the latency all the same
 
 
@@ -294,7 +296,7 @@ def test_parts_that_a_policy_does_not_move_do_not_make_it_wait():
 
 
 def test_rows_relative_to_the_observation_count_from_where_the_robot_was_then():
-    """Rows from the measured joints to where the policy wants them: they get there all the same."""
+    """Rows relative to the measured joints: the joints reach the policy's targets all the same."""
     relative = replace(LONG, fields=(JointPosition(2, reference=Reference.RELATIVE), GripperWidth()))
 
     def onward(request):
@@ -323,7 +325,7 @@ def test_a_correction_is_made_of_the_state_that_the_robot_comes_to_and_for_the_r
     assert late.robot.counts.corrected_rows > 20
 
 
-def test_a_robot_that_was_stopped_and_reset_goes_on():
+def test_a_robot_that_was_stopped_and_reset_resumes():
     late = LateRobot(swinging)
     late.run(1000 * MS)
     late.robot.stop()

@@ -19,7 +19,7 @@ FR3 = Kinematics()
 X_WE = FR3.forward(np.array(Q_HOME))
 
 
-def place(t_ns: int) -> np.ndarray:
+def base_pose(t_ns: int) -> np.ndarray:
     """Where the base is to be: it drives to and fro at 0.2 m/s at most [m, m, rad]."""
     return np.array([0.1 * (1.0 - np.cos(2.0 * t_ns / 1e9)), 0.0, 0.0])
 
@@ -27,13 +27,13 @@ def place(t_ns: int) -> np.ndarray:
 def rows_from(t_obs_ns: int) -> np.ndarray:
     rows = []
     for t in range(t_obs_ns, t_obs_ns + SPEC.horizon * DT, DT):
-        X_BE = pose_from_planar(place(t)).actInv(X_WE)
-        rows.append([*place(t), *X_BE.translation, *rotation_to_6d(X_BE.rotation)])
+        X_BE = pose_from_planar(base_pose(t)).actInv(X_WE)
+        rows.append([*base_pose(t), *X_BE.translation, *rotation_to_6d(X_BE.rotation)])
     return np.array(rows)
 
 
 def hand_errors(late: dict[str, int], declared: dict[str, int]) -> list[float]:
-    """How far the hand is from its place in the world while the base drives [m]."""
+    """How far the end effector is from its position in the world while the base drives [m]."""
     gains = WholeBodyGains(posture=np.array(Q_HOME), arm_lag_s=0.0)
     robot = Executor(
         action_spec=SPEC,
@@ -43,14 +43,14 @@ def hand_errors(late: dict[str, int], declared: dict[str, int]) -> list[float]:
         whole_body=WholeBody(kinematics=FR3, limits=MOBILE_LIMITS, gains=gains),
         part_latency_ns=declared,
     )
-    told: dict[int, object] = {}
+    sent: dict[int, object] = {}
 
     def state(t: int) -> RobotState:
         arm, base, before = (
-            told.get(at) for at in (t - late["arm"], t - late["base"], t - late["base"] - TICK)
+            sent.get(at) for at in (t - late["arm"], t - late["base"], t - late["base"] - TICK)
         )
         q = np.array(Q_HOME) if arm is None else arm.arm.q
-        x_WB = place(0) if base is None else base.base.x_WB
+        x_WB = base_pose(0) if base is None else base.base.x_WB
         V_WB_B = np.zeros(3) if before is None else (x_WB - before.base.x_WB) / (TICK / 1e9)
         parts = {
             "arm": ArmState(q=q, dq=np.zeros(7), X_BE=FR3.forward(q)),
@@ -65,7 +65,7 @@ def hand_errors(late: dict[str, int], declared: dict[str, int]) -> list[float]:
         if robot.wants_request(t):
             request = robot.make_request(Observation(state=now))
             robot.on_part(request.part(rows_from(request.observation.t_obs_ns)), t)
-        told[t] = robot.tick(now, t).command
+        sent[t] = robot.tick(now, t).command
         hand = pose_from_planar(now.x_WB) * now.hand("arm")
         errors.append(float(np.linalg.norm(hand.translation - X_WE.translation)))
     return errors[100:]

@@ -1,4 +1,4 @@
-"""Robots of named parts: columns are matched by name, and parts led together do not know of each other."""
+"""Robots of named parts: columns are matched by name, and parts in one command are independent."""
 
 from dataclasses import replace
 
@@ -64,7 +64,7 @@ def _joints(n: int) -> JointLimits:
 
 @st.composite
 def robots(draw) -> tuple[ActionSpec, RobotState]:
-    """Any set of parts, each moved in some way, and a state of theirs."""
+    """Any set of parts, each with some kind of command, and a state of theirs."""
     rng, fields, parts = np.random.default_rng(draw(st.integers(0, 1000))), [], {}
     for i, kind in enumerate(draw(st.lists(KINDS, min_size=1, max_size=6))):
         name, n = f"part_{i}", draw(st.integers(1, 7))
@@ -237,7 +237,7 @@ def test_a_hand_pose_is_asked_only_of_a_robot_that_has_one():
 
 
 def _run(names: tuple[str, ...], method: str) -> list[dict[str, list[float]]]:
-    """What arms are sent in 300 ticks, each led by rows of its own."""
+    """Commands of arms in 300 ticks, each with rows of its own."""
     fields = tuple(f for n in names for f in (JointPosition(2, part=n), GripperWidth(f"{n}_gripper")))
     limits: dict = {n: _joints(2) for n in names}
     limits |= {f"{n}_gripper": GripperLimits(motion=_motion(1)) for n in names}
@@ -247,10 +247,10 @@ def _run(names: tuple[str, ...], method: str) -> list[dict[str, list[float]]]:
         limits=Limits(limits),
         control_period_ns=TICK,
     )
-    places = {n: np.zeros(2) for n in names}
+    positions = {n: np.zeros(2) for n in names}
     out = []
     for k in range(300):
-        parts: dict = {n: ArmState(q=places[n], dq=np.zeros(2)) for n in names}
+        parts: dict = {n: ArmState(q=positions[n], dq=np.zeros(2)) for n in names}
         parts |= {f"{n}_gripper": GripperState(width=0.04) for n in names}
         state = RobotState(t_ns=k * TICK, parts=parts)
         if k == 0:
@@ -268,7 +268,7 @@ def _run(names: tuple[str, ...], method: str) -> list[dict[str, list[float]]]:
             )
             robot.on_part(part, k * TICK)
         command = robot.tick(state, k * TICK).command
-        places = {n: command.parts[n].q for n in names}
+        positions = {n: command.parts[n].q for n in names}
         out.append({n: [*command.parts[n].q, command.parts[f"{n}_gripper"].width] for n in names})
     return out
 

@@ -245,7 +245,7 @@ def test_requests_never_come_closer_than_a_row(late):
 
 def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():
     robot, _ = moving(PlainObservation(when=FixedExecutionHorizon(rows=2)))
-    for now in (2 * DT - TICK, 2 * DT + 1, 4 * DT):  # no picture, say, at the second
+    for now in (2 * DT - TICK, 2 * DT + 1, 4 * DT):  # e.g. no image at the second
         robot.tick(state_at(now), now)
         wanted = robot.wants_request(now)
     assert wanted
@@ -298,7 +298,7 @@ def test_a_robot_that_stands_shows_a_prefix_only_to_a_policy_that_was_shown_such
 
 
 def distance_led(rows, lag_ns, latency_ns):
-    """How far a policy leads a robot in 4 s that lags so far behind its commands [rad].
+    """How far a policy moves a robot in 4 s that lags its commands by so much [rad].
 
     It wants 1 rad/s and speeds up by 0.2 rad/s a row, from the speed that it is told: of two committed rows,
     or else the measured one.
@@ -321,12 +321,12 @@ def distance_led(rows, lag_ns, latency_ns):
 def continued(request, q, dq):
     """The policy's rows."""
     d = request.inference_delay
-    told = [q] if d == 0 else list(request.prev_action_chunk[:d, 0])
-    speed = (told[1] - told[0]) / DT * NS_PER_S if d >= 2 else dq
-    while len(told) < SPEC.horizon:
+    planned = [q] if d == 0 else list(request.prev_action_chunk[:d, 0])
+    speed = (planned[1] - planned[0]) / DT * NS_PER_S if d >= 2 else dq
+    while len(planned) < SPEC.horizon:
         speed = min(speed + 0.2, 1.0)
-        told.append(told[-1] + speed * DT / NS_PER_S)
-    return np.column_stack([told, -np.array(told), np.full(SPEC.horizon, 0.08)])
+        planned.append(planned[-1] + speed * DT / NS_PER_S)
+    return np.column_stack([planned, -np.array(planned), np.full(SPEC.horizon, 0.08)])
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,4 +1,4 @@
-"""Online state matching: the row a chunk goes on from."""
+"""Online state matching: the row from which a chunk continues."""
 
 import numpy as np
 import pinocchio as pin
@@ -163,7 +163,7 @@ def test_the_nearest_point_is_as_near_as_a_fine_search_finds(path, lowest, width
 
 @given(st.lists(st.floats(0.0, 0.25), min_size=2, max_size=12), st.floats(0.0, 0.06))
 def test_a_robot_that_goes_forward_is_never_matched_further_back(steps, lead_s):
-    """One chunk, met again and again: time goes on and the robot moves along the path, at any pace."""
+    """One chunk, matched repeatedly: time passes and the robot moves along the path, at any pace."""
     part, rows = StateMatched(lead_s=lead_s), ramp(0.0, 0.1)
     travelled, before = 0.0, -1.0
     for i, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""No robot stands still silently: under any latency it moves, or says why it does not and what would help."""
+"""No robot is stationary without a reason: under any latency it moves, or reports why not and what helps."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,7 @@ class Drive:
 
     def __init__(self, robot, latencies_ms):
         self.robot, self.record, self.wire = robot, RunRecord(), []
-        self.latencies_ms, self.said, self.asked_ns, self.ran = latencies_ms, {}, [], []
+        self.latencies_ms, self.reported, self.asked_ns, self.ran = latencies_ms, {}, [], []
         robot.reset(state_at(0), 0)
 
     def to(self, end_ns):
@@ -63,7 +63,7 @@ class Drive:
             if tick.mode is Mode.RUN:
                 self.ran.append(t)
             if (why := robot.why_it_stands(t)) is not None:
-                self.said.setdefault(why, t)
+                self.reported.setdefault(why, t)
         return self
 
     def share_in_motion(self, start_ns):
@@ -98,10 +98,10 @@ TRACES = st.one_of(constant, jittered, late_first, half_lost, alternating)
 @example("pipelined-prefix", lambda k: 800, 800, 2)
 @example("vlash", lambda k: 650, 650, 2)
 def test_every_method_keeps_moving_under_every_latency(name, trace, probed_ms, trained):
-    """Or it says why it stands."""
+    """Or it reports why it is stationary."""
     latency = None if probed_ms is None else probed(probed_ms)
     drive = Drive(robot_of(name, trained, latency=latency), trace).to(END_NS)
-    assert np.diff([0, *drive.ran, END_NS]).max() <= PATIENCE_NS + STEP or drive.said
+    assert np.diff([0, *drive.ran, END_NS]).max() <= PATIENCE_NS + STEP or drive.reported
     assert drive.record.num_resent_rows() == 0
 
 
@@ -121,7 +121,7 @@ def test_whatever_the_latency_no_method_moves_less_than_one_that_stops_to_ask(
     drive.to(END_NS)
     asking = Drive(robot_of("synchronous"), lambda k: latency_ms).to(END_NS)
     assert drive.share_in_motion(4_000 * MS) >= 0.7 * asking.share_in_motion(4_000 * MS)
-    assert not drive.said
+    assert not drive.reported
 
 
 def test_a_first_answer_later_than_measured_starts_at_the_first_row_that_was_not_committed():
@@ -161,7 +161,7 @@ def test_a_robot_whose_requests_all_fail_asks_more_and_more_rarely():
     assert DT <= pauses[0] < 3 * DT
     assert (pauses[1:] >= pauses[:-1]).all()
     assert pauses.max() <= 4_000 * MS + 2 * STEP
-    assert "requests failed" in next(iter(drive.said))
+    assert "requests failed" in next(iter(drive.reported))
 
 
 @FEW
@@ -172,20 +172,20 @@ def test_a_robot_whose_requests_all_fail_asks_more_and_more_rarely():
 )
 @example("pipelined-time-aligned", lambda k: 200 if k < 4 else NEVER, [])
 @example("pipelined-time-aligned", lambda k: 200, [8])
-def test_never_more_requests_are_said_to_have_failed_than_were_asked(name, trace, lost_at):
-    """Neither when some were under way as the last row ran, nor when the server was lost."""
+def test_never_more_requests_are_reported_failed_than_were_asked(name, trace, lost_at):
+    """Neither when some were open as the last row ran, nor when the server was lost."""
     drive = Drive(robot_of(name, latency=probed(200)), trace)
     for t in range(DT, 4_000 * MS, DT):
         drive.to(t)
         if t // DT in lost_at:
             drive.robot.on_server_lost()
             drive.wire.clear()
-        said = re.match(r"(\d+) of (\d+) ", drive.robot.why_no_rows())
-        assert said is None or int(said[1]) <= int(said[2])
+        reported = re.match(r"(\d+) of (\d+) ", drive.robot.why_no_rows())
+        assert reported is None or int(reported[1]) <= int(reported[2])
 
 
 @pytest.mark.parametrize("name", ["synchronous", "time-aligned"])
-def test_a_run_that_ends_before_its_first_answer_says_so_and_blames_no_server(name):
+def test_a_run_that_ends_before_its_first_answer_reports_that_and_blames_no_server(name):
     drive = Drive(robot_of(name), lambda k: 3_000).to(2_000 * MS)
     drive.robot.stop()
     drive.to(2_000 * MS + 10 * STEP)
@@ -193,7 +193,7 @@ def test_a_run_that_ends_before_its_first_answer_says_so_and_blames_no_server(na
     assert "--duration-s" in drive.robot.why_no_rows()
 
 
-def test_requests_of_before_a_reset_are_no_reason_to_stand_after_it():
+def test_requests_from_before_a_reset_are_no_reason_after_it():
     robot = robot_of("time-aligned")
     Drive(robot, lambda k: NEVER).to(1_000 * MS)
     assert "requests failed" in robot.why_no_rows()
@@ -213,18 +213,18 @@ def test_a_good_answer_ends_the_pauses_and_requests_that_fail_together_count_onc
     assert robot.wants_request(3 * DT)
 
 
-def test_a_robot_that_gets_no_answer_says_so_once_it_has_stood_for_a_while():
+def test_a_robot_without_answers_reports_that_once_it_has_been_stationary_for_a_while():
     drive = Drive(robot_of("time-aligned"), lambda k: 60_000).to(PATIENCE_NS + 20 * STEP)
-    why = next(iter(drive.said))
+    why = next(iter(drive.reported))
     assert "no answer has come to 1 requests, to the oldest for 3.0 s" in why
-    assert PATIENCE_NS <= drive.said[why] < PATIENCE_NS + 2 * STEP
+    assert PATIENCE_NS <= drive.reported[why] < PATIENCE_NS + 2 * STEP
     summary = drive.record.summary()
     assert summary["stalled_s"] == pytest.approx(summary["duration_s"])
     assert drive.robot.counts.starved_ticks == drive.record.num_ticks
 
 
 @pytest.mark.parametrize("rows", [np.zeros((8, 5)), np.full((8, 3), np.nan)])
-def test_answers_that_are_no_chunks_are_said_to_be_so_and_asked_for_more_and_more_rarely(rows):
+def test_answers_that_are_no_chunks_are_reported_and_asked_for_more_and_more_rarely(rows):
     robot, num_asked = robot_of("time-aligned"), 0
     robot.reset(state_at(0), 0)
     for t in range(0, PATIENCE_NS + 2 * STEP, STEP):
@@ -262,12 +262,12 @@ def test_the_first_rows_of_a_streamed_answer_may_be_past_and_the_answer_is_not_l
     assert robot.counts.late_answers == 0
 
 
-def test_a_chunk_that_begins_far_from_the_plan_is_said_to_with_its_distance():
+def test_a_chunk_that_begins_far_from_the_plan_is_reported_with_its_distance():
     robot = robot_of("time-aligned")
     robot.reset(state_at(0), 0)
     robot.on_part(answer(robot.make_request(observation_at(0)), ramp(1.5, 0.01)), 0)
-    (said,) = robot.counts.fallbacks()
-    assert "begins 1.5 rad or m from the plan" in said
+    (reported,) = robot.counts.fallbacks()
+    assert "begins 1.5 rad or m from the plan" in reported
 
 
 STATISTICS = RowStatistics(mean=np.zeros((1, 3)), std=np.full((1, 3), 0.1), from_measured=False)
@@ -288,7 +288,7 @@ def test_rows_far_outside_a_policys_training_are_no_longer_shown_as_a_prefix(sta
         robot.tick(state_at(t, (start, -start)), t)
     assert (asked[-1].prev_action_chunk is not None) is is_told
     assert (
-        any("outside what the policy was trained on" in said for said in robot.counts.fallbacks())
+        any("outside what the policy was trained on" in reported for reported in robot.counts.fallbacks())
         is not is_told
     )
     assert robot.mode is Mode.RUN

@@ -1,4 +1,4 @@
-"""What the robot does when its own measurements are wrong."""
+"""How the robot responds to wrong measurements."""
 
 from dataclasses import replace
 
@@ -57,11 +57,11 @@ QUICK = replace(
     base=MotionLimits(speed=np.full(3, 10.0), acceleration=np.full(3, 1e4), jerk=np.full(3, 1e7)),
     unusual=True,
 )
-"""A base that does as it is told at once."""
+"""A base that follows its commands at once."""
 
 
 class Driving:
-    """A robot that is led forwards at 0.4 m/s and does as it is told."""
+    """A robot that is commanded forwards at 0.4 m/s and follows at once."""
 
     def __init__(self, method: str = "time-aligned") -> None:
         self.executor = Executor(
@@ -85,7 +85,7 @@ class Driving:
         return self.executor.on_part(part, self.now_ns)
 
     def tick(self, measured: RobotState | None = None):
-        """One tick later, measured as told."""
+        """One tick later, measured as commanded."""
         self.now_ns += TICK
         self.x = integrate_twist(self.x, SPEED, TICK / 1e9)
         return self.executor.tick(self.measured() if measured is None else measured, self.now_ns)
@@ -96,7 +96,7 @@ class Driving:
 
 
 def asked_anew(robot: Driving) -> None:
-    """It holds where it is, and goes on with the answer to what it sees now."""
+    """It holds where it is, and resumes with the answer to a new observation."""
     for _ in range(30):
         tick = robot.tick(robot.measured(V_WB_B=np.zeros(3)))
     assert tick.mode is Mode.HOLD
@@ -119,24 +119,24 @@ def test_odometry_that_jumps_voids_the_plan_and_what_is_under_way_and_the_base_d
     assert np.linalg.norm(tick.command.base.x_WB - robot.x) < 0.02
     assert robot.answer(under_way) is PartOutcome.UNKNOWN
     assert robot.executor.counts.odometry_jumps == 1
-    assert any("odometry jumped" in said for said in robot.executor.counts.fallbacks())
-    robot.x = robot.x - SPEED * TICK / 1e9  # it stands now
+    assert any("odometry jumped" in reported for reported in robot.executor.counts.fallbacks())
+    robot.x = robot.x - SPEED * TICK / 1e9  # it is stationary now
     asked_anew(robot)
 
 
 def test_odometry_that_jumps_while_nothing_was_measured_is_not_chased_either():
     robot = Driving()
     robot.drive(100)
-    stands = np.zeros(3)
+    at_rest = np.zeros(3)
     for _ in range(30):  # no new states for 300 ms: it brakes
-        silent = robot.tick(state(100 * TICK, robot.x - SPEED * TICK / 1e9, V_WB_B=stands))
+        silent = robot.tick(state(100 * TICK, robot.x - SPEED * TICK / 1e9, V_WB_B=at_rest))
         robot.x = silent.command.base.x_WB
     assert silent.cause is Cause.STATE_STALE
     moved = robot.x + np.array([0.6, 0.0, 0.0])
-    late = robot.tick(state(robot.now_ns - 150_000_000, moved, V_WB_B=stands))
+    late = robot.tick(state(robot.now_ns - 150_000_000, moved, V_WB_B=at_rest))
     robot.x = moved
     for _ in range(20):
-        after = robot.tick(state(robot.now_ns + TICK, moved, V_WB_B=stands))
+        after = robot.tick(state(robot.now_ns + TICK, moved, V_WB_B=at_rest))
     assert (late.cause, after.mode) == (Cause.STATE_STALE, Mode.HOLD)
     assert np.linalg.norm(after.command.base.x_WB - moved) < 0.02
 
@@ -152,7 +152,7 @@ def test_a_base_that_braked_while_nothing_was_measured_has_not_jumped():
     robot = Driving()
     robot.drive(100)
     silent, sent = robot.measured(), []
-    for _ in range(60):  # it brakes, from 0.4 m/s; the newest state says that it drives on
+    for _ in range(60):  # it brakes, from 0.4 m/s; the newest state still has its speed
         sent.append(robot.tick(silent).command.base.x_WB)
     robot.x = sent[-1]
     sent.append(robot.tick(robot.measured(V_WB_B=np.zeros(3))).command.base.x_WB)
@@ -171,10 +171,10 @@ def test_a_base_whose_neighbour_s_odometry_jumps_brakes_within_its_limits_and_so
     )
     rows = np.zeros((40, 6))
     rows[:, 0] = rows[:, 3] = 0.05 * np.arange(40)
-    places, twists, sent = np.zeros((2, 3)), np.zeros((2, 3)), []
+    poses, twists, sent = np.zeros((2, 3)), np.zeros((2, 3)), []
     for k in range(200):
         jump = np.array([[5.0 if k >= 100 else 0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-        bases = zip(("a", "b"), places + jump, twists, strict=True)
+        bases = zip(("a", "b"), poses + jump, twists, strict=True)
         parts = {name: BaseState(x_WB=x, V_WB_B=twist) for name, x, twist in bases}
         measured = RobotState(t_ns=k * TICK, parts=parts)
         if k == 0:
@@ -183,14 +183,14 @@ def test_a_base_whose_neighbour_s_odometry_jumps_brakes_within_its_limits_and_so
             ids = {"request_id": request.request_id, "epoch": request.epoch}
             robot.on_part(ChunkPart(**ids, t_obs_ns=0, first_row=0, rows=rows, is_last=True), 0)
         command = robot.tick(measured, k * TICK).command
-        told = np.array([command.parts[name].x_WB for name in ("a", "b")]) - jump
-        twists, places = (told - places) / (TICK / 1e9), told
-        sent.append(told[:, 0])
+        commanded = np.array([command.parts[name].x_WB for name in ("a", "b")]) - jump
+        twists, poses = (commanded - poses) / (TICK / 1e9), commanded
+        sent.append(commanded[:, 0])
     assert robot.counts.odometry_jumps == 1
     assert np.abs(np.diff(sent, n=2, axis=0)).max() / (TICK / 1e9) ** 2 <= 10.0 + 1e-6
 
 
-def test_a_turn_that_nobody_made_is_a_jump_too():
+def test_a_turn_without_a_command_is_a_jump_too():
     watch = StateWatch(StateLimits())
     assert watch.look(state(0, [0.0, 0.0, 3.1]), 0) is None
     assert watch.look(state(TICK, [0.004, 0.0, -3.1]), TICK) is None  # 0.08 rad on, across pi
@@ -212,7 +212,7 @@ def test_driving_is_no_jump_whatever_the_speed_and_however_many_ticks_are_missed
         assert watch.look(state(t_ns, x + noise, twist), t_ns) is None
 
 
-def test_frozen_odometry_stops_a_robot_that_is_led_on_and_not_one_that_stands():
+def test_frozen_odometry_stops_a_moving_robot_and_not_a_stationary_one():
     robot = Driving()
     robot.drive(10)
     frozen = robot.x.copy()
@@ -231,7 +231,7 @@ def twist(vx):
 
 
 def first_cause(command_at, x_at, *, seconds=3.0):
-    """When a base that is told and measured so is seen to stand still [s]; None: it is not."""
+    """When a base with these commands and measurements is found stationary [s]; None: it is not."""
     watch = StateWatch(StateLimits())
     for t in range(0, round(seconds * 1000) * MS, TICK):
         if watch.follows(command_at(t / 1e9), state(t, x_at(t / 1e9)), t) is Cause.ODOMETRY_FROZEN:
@@ -239,7 +239,7 @@ def first_cause(command_at, x_at, *, seconds=3.0):
     return None
 
 
-def test_frozen_odometry_of_a_base_that_is_told_twists_is_noticed_as_of_one_that_is_told_poses():
+def test_frozen_odometry_of_a_base_commanded_by_twists_is_noticed_as_of_one_commanded_by_poses():
     still = lambda t: np.zeros(3)  # noqa: E731
     assert first_cause(lambda t: twist(0.4), still) == pytest.approx(0.21, abs=0.02)
     assert first_cause(lambda t: twist(0.1), still) == pytest.approx(0.81, abs=0.02)  # 8 cm
@@ -248,31 +248,31 @@ def test_frozen_odometry_of_a_base_that_is_told_twists_is_noticed_as_of_one_that
 
 @settings(max_examples=12)
 @given(st.integers(0, 100), st.floats(0.12, 1.0), st.booleans())
-def test_a_base_that_trembles_where_it_is_led_on_is_stuck(seed, speed, is_by_twist):
+def test_a_base_that_trembles_while_its_command_moves_on_is_stuck(seed, speed, is_by_twist):
     rng = np.random.default_rng(seed)
 
-    def told(t):
+    def commanded_at(t):
         saw = speed * (t % 0.3) if speed > 0.3 else speed * t  # as plans that begin anew where it is
         pose = Command(base=BasePoseCommand(x_WB=np.array([saw, 0.0, 0.0])))
         return twist(speed) if is_by_twist else pose
 
-    found = first_cause(told, lambda t: rng.normal(scale=1e-4, size=3))
+    found = first_cause(commanded_at, lambda t: rng.normal(scale=1e-4, size=3))
     assert 0.9 < found < 1.2
 
 
 @settings(max_examples=12)
 @given(st.floats(0.05, 1.0), st.floats(0.0, 0.5), st.booleans(), st.integers(0, 100))
-def test_a_base_that_comes_after_late_is_not_stuck_nor_is_one_that_turns_or_stands(speed, lag_s, turns, seed):
+def test_a_base_that_lags_is_not_stuck_nor_is_one_that_turns_or_is_at_rest(speed, lag_s, turns, seed):
     rng = np.random.default_rng(seed)
 
     def x_at(t):
-        way = 0.0 if turns else speed * max(0.0, t - lag_s)
-        return np.array([way, 0.0, t]) + rng.normal(scale=1e-4, size=3)
+        distance = 0.0 if turns else speed * max(0.0, t - lag_s)
+        return np.array([distance, 0.0, t]) + rng.normal(scale=1e-4, size=3)
 
-    def told(t):
+    def commanded_at(t):
         return Command(base=BaseTwistCommand(V_WB_B=np.array([0.0, 0.0, 1.0]))) if turns else twist(speed)
 
-    assert first_cause(told, x_at) is None
+    assert first_cause(commanded_at, x_at) is None
     dithering = lambda t: twist(0.3 * np.sign(np.sin(40.0 * t)))  # noqa: E731
     assert first_cause(dithering, lambda t: rng.normal(scale=1e-4, size=3)) is None
 
@@ -305,7 +305,7 @@ def test_a_state_from_the_future_is_not_believed():
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_odometry_that_is_not_a_number_stops_the_robot_where_it_was_led_last(number):
+def test_odometry_that_is_not_a_number_stops_the_robot_at_its_last_command(number):
     robot = Driving()
     robot.drive(10)
     before = robot.executor.timeline.command_at(robot.now_ns).base
@@ -325,7 +325,7 @@ def test_a_reset_forgets_where_odometry_was():
 
 
 def test_odometry_at_20_hz_beside_a_fast_arm_is_no_fault():
-    """It is up to 50 ms behind, and its own jitter."""
+    """Its lag is up to 50 ms, plus its own jitter."""
     watch = StateWatch(StateLimits())
     for i in range(200):
         now_ns = 1_000 * MS + i * 2 * MS

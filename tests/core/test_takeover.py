@@ -1,4 +1,4 @@
-"""A person takes parts of the robot over and hands them back: at any moment, whatever she leads, no jump."""
+"""An operator takes parts over and hands them back: at any time, whatever the targets, without a jump."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -36,12 +36,12 @@ KINDS = {
     "late parts": {"part_latency_ns": {"left_arm": 30 * MS, "right_arm": 60 * MS, "gripper": 100 * MS}},
 }
 ONE_TICK = float(LIMITS.arm("left_arm").ddq_max.max()) * (TICK / 1e9) ** 2 * (1.0 + 1e-6)
-"""What the limits on acceleration let a command move off in a tick, from going on as it went: 1e-3 rad."""
+"""How far the acceleration limits let a command deviate from constant speed in a tick: 1e-3 rad."""
 FAR = StateLimits(max_arm_error=10.0)
 
 
 def person(start: int, end: int, target, *, parts=(), leads_from: int = 0):
-    """Takes over at a time, leads there `leads_from` later, hands back at another."""
+    """Takes over at a time, drives the part from `leads_from` later, hands back at another time."""
 
     def act(robot: SharedRobot, t: int):
         if t == start:
@@ -75,7 +75,7 @@ def assert_within_limits(ticks):
 
 
 def led_on(ticks, part: str, i: int) -> float:
-    """How far command i is from the one before it, carried on at its speed [rad]."""
+    """How far command i is from the one before it, extrapolated at its speed [rad]."""
     path = paths(ticks[: i + 1], part)
     return float(np.abs(path[-1] - (2.0 * path[-2] - path[-3])).max())
 
@@ -90,11 +90,11 @@ angles = st.lists(st.floats(-4.0, 4.0), min_size=7, max_size=7)
 def test_neither_way_there_is_a_jump_and_no_limit_is_passed(kind, start, lasts, q, leads_from, some):
     found = handover(kind, start=start, lasts=lasts, q=q, leads_from=leads_from, some=some)
     assert found["off"] <= ONE_TICK
-    assert found["back"] <= ONE_TICK, "it starts from where it stood"
+    assert found["back"] <= ONE_TICK, "it starts from where it held"
 
 
 def handover(kind: str, *, start: int, lasts: int, q, leads_from: int, some: bool) -> dict[str, float]:
-    """One of a kind, in ticks: how far the first commands were from where the robot was led [rad]."""
+    """One takeover of a kind: how far the first commands were from where the robot was driven [rad]."""
     begin, end = start * TICK, (start + lasts) * TICK
     parts = ("right_arm",) if some else ()
     act = person(begin, end, stays_at(q), parts=parts, leads_from=leads_from * TICK)
@@ -112,13 +112,13 @@ def handover(kind: str, *, start: int, lasts: int, q, leads_from: int, some: boo
     assert all(r.prev_action_chunk is None and r.inference_delay == 0 for r in shadow)
     for t, request in robot.requests:
         if begin < t <= end:  # from where the robot is, not from where the plan has it
-            told = ticks[t // TICK - 1].command.parts["right_arm"].q
-            assert np.allclose(request.observation.state.arm("right_arm").q, told, atol=1e-9)
+            sent = ticks[t // TICK - 1].command.parts["right_arm"].q
+            assert np.allclose(request.observation.state.arm("right_arm").q, sent, atol=1e-9)
     assert ticks[-1].mode is Mode.RUN or kind == "synchronous"
     return found
 
 
-def test_what_she_leads_is_followed_and_the_plan_goes_on_in_the_shadow():
+def test_the_operator_is_followed_and_the_plan_continues_in_the_shadow():
     target = HOME + 0.2
     robot = SharedRobot(person(500 * MS, 3000 * MS, stays_at(target)))
     ticks = robot.run(3000 * MS)
@@ -131,7 +131,7 @@ def test_what_she_leads_is_followed_and_the_plan_goes_on_in_the_shadow():
     assert all(tick.mode is Mode.RUN for tick in ticks[150:])
 
 
-def test_one_arm_of_two_is_hers_and_the_other_goes_on():
+def test_one_arm_of_two_is_taken_over_and_the_other_follows_its_plan():
     target = HOME + 0.1
     alone = SharedRobot().run(2500 * MS)
     act = person(600 * MS, 1500 * MS, stays_at(target), parts=("right_arm",))
@@ -149,7 +149,7 @@ def test_one_arm_of_two_is_hers_and_the_other_goes_on():
     assert {tick.authority["right_arm"] for tick in shared[60:150]} == {HUMAN}
 
 
-def test_the_phases_follow_from_what_happens_and_recovering_is_hers_to_say():
+def test_the_phases_follow_by_rule_and_the_operator_declares_recovering():
     def act(robot, t):
         if t == 500 * MS:
             robot.executor.take_over((), t)
@@ -180,7 +180,7 @@ def test_the_phases_follow_from_what_happens_and_recovering_is_hers_to_say():
     assert adapts == ADAPT_NS // TICK
 
 
-def test_a_person_drives_on_while_the_policy_is_gone_and_its_parts_hold():
+def test_the_operator_drives_on_while_the_policy_is_gone_and_its_parts_hold():
     act = person(
         600 * MS, 4000 * MS, lambda part, t: JointCommand(q=HOME + 0.1 * np.sin(t / 3e8)), parts=ARMS[1:]
     )
@@ -196,7 +196,7 @@ def test_a_person_drives_on_while_the_policy_is_gone_and_its_parts_hold():
     assert np.ptp(paths(ticks[300:], "right_arm"), axis=0).max() > 0.1
 
 
-def test_stop_rules_over_her_and_nothing_is_taken_over_until_a_reset():
+def test_stop_takes_precedence_and_nothing_is_taken_over_until_a_reset():
     act = person(500 * MS, 9000 * MS, lambda part, t: stays_at(HOME + np.sin(t / 3e8))(part, t))
     robot = SharedRobot(act, state_limits=FAR)
     robot.run(1000 * MS)
@@ -211,7 +211,7 @@ def test_stop_rules_over_her_and_nothing_is_taken_over_until_a_reset():
     assert set(robot.run(3000 * MS)[-1].authority.values()) == {POLICY}
 
 
-def test_a_bad_state_brakes_her_too_and_she_goes_on_from_where_it_stands():
+def test_a_bad_state_brakes_the_operator_too_who_resumes_from_where_it_holds():
     act = person(500 * MS, 9000 * MS, lambda part, t: stays_at(HOME + 0.3 * np.sin(t / 3e8))(part, t))
     robot = SharedRobot(act, state_limits=FAR)
     robot.run(1000 * MS)
@@ -223,7 +223,7 @@ def test_a_bad_state_brakes_her_too_and_she_goes_on_from_where_it_stands():
     assert robot.executor.is_at_rest
     robot.state, robot.is_answered = good, False
     ticks = robot.run(2500 * MS)
-    assert set(ticks[-1].authority.values()) == {HUMAN}, "she needs no policy for it"
+    assert set(ticks[-1].authority.values()) == {HUMAN}, "driving needs no policy"
     assert np.ptp(paths(ticks[200:], "left_arm"), axis=0).max() > 0.05
     assert_within_limits(ticks)
 
@@ -232,7 +232,7 @@ def replace_time(state, t_ns: int):
     return type(state)(t_ns=t_ns, parts=state.parts)
 
 
-def test_a_robot_that_is_not_armed_is_nobodys():
+def test_a_robot_that_is_not_armed_cannot_be_taken_over():
     robot = SharedRobot(arming=ArmingRules())
     robot.run(200 * MS)
     with pytest.raises(NotArmedError):
@@ -240,7 +240,7 @@ def test_a_robot_that_is_not_armed_is_nobodys():
     assert set(robot.ticks[-1].authority.values()) == {HOLD}
 
 
-def test_after_handing_back_without_a_policy_it_stands_and_says_why():
+def test_after_handing_back_without_a_policy_it_holds_and_reports_why():
     robot = SharedRobot(person(500 * MS, 1000 * MS, stays_at(HOME + 0.2)))
     robot.run(1000 * MS)
     robot.is_answered = False
@@ -250,7 +250,7 @@ def test_after_handing_back_without_a_policy_it_stands_and_says_why():
     assert np.ptp(paths(ticks[150:], "left_arm"), axis=0).max() < 1e-9
 
 
-def test_what_cannot_be_led_is_refused_and_her_parts_come_to_rest():
+def test_an_invalid_target_is_refused_and_the_parts_taken_over_come_to_rest():
     robot = SharedRobot()
     robot.run(500 * MS)
     executor = robot.executor
@@ -263,9 +263,9 @@ def test_what_cannot_be_led_is_refused_and_her_parts_come_to_rest():
         PoseCommand(p_BE=np.zeros(3), quat_BE=np.array([1.0, 0, 0, 0])),
     ]
     for wish in bad:
-        with pytest.raises(InvalidValueError, match="led as it is told, by JointCommand of 7"):
+        with pytest.raises(InvalidValueError, match="expected JointCommand of 7 numbers for"):
             executor.lead({"left_arm": wish}, 500 * MS)
-    executor.lead({"right_arm": JointCommand(q=np.zeros(7))}, 500 * MS)  # not hers: does not count
+    executor.lead({"right_arm": JointCommand(q=np.zeros(7))}, 500 * MS)  # not taken over: ignored
     tick = robot.step(500 * MS)
     assert (tick.authority["left_arm"], tick.authority["right_arm"]) == (HOLD, POLICY)
     for phase in (HandoverPhase.ALIGN, HandoverPhase.RELEASE):
@@ -287,7 +287,7 @@ def test_numbers_that_are_none_move_nothing(number):
 
 
 def test_what_was_asked_before_the_handing_back_does_not_move_what_was_handed_back():
-    """An answer that comes late, for a place that the robot has left."""
+    """An answer that comes late, for a pose that the robot has left."""
     robot = SharedRobot(person(500 * MS, 1000 * MS, stays_at(HOME + 0.3)), delay_ns=200 * MS)
     ticks = robot.run(2000 * MS)
     released = [tick for tick in ticks if tick.phase_of["left_arm"] is HandoverPhase.RELEASE]

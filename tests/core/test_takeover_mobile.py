@@ -1,4 +1,4 @@
-"""A person takes over the base, or the arm on it, of a robot whose policy leads a hand in the world."""
+"""An operator takes over the base, or the arm on it, of a robot whose policy commands poses in the world."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ X_BE_HOME = FR3.forward(np.array(Q_HOME))
 
 
 class MobileRobot:
-    """Does what it is told; its policy drives the base forward from where it is seen, the hand in front."""
+    """Follows its commands at once; its policy drives the base forward, the end effector in front."""
 
     def __init__(self, speed: float = 0.2, delay_ns: int = 50 * MS) -> None:
         self.executor = Executor(
@@ -87,14 +87,14 @@ def test_the_base_is_driven_by_hand_and_the_arm_stays_with_it():
     assert robot.ticks[-1].policy_command.base.x_WB[0] > robot.x_WB[0], "it would drive on from there"
     robot.executor.hand_back((), 3000 * MS)
     robot.run(3100 * MS)
-    stood = robot.x_WB.copy()
+    before = robot.x_WB.copy()
     robot.run(4500 * MS)
-    assert robot.x_WB[0] > stood[0] + 0.05
-    assert abs(robot.x_WB[1] - stood[1]) < 0.03
+    assert robot.x_WB[0] > before[0] + 0.05
+    assert abs(robot.x_WB[1] - before[1]) < 0.03
     assert robot.joint_steps(100) <= MOBILE_LIMITS.dq_max.max() * TICK / 1e9
 
 
-def test_the_arm_is_led_by_its_hand_and_the_plan_takes_its_joints_up_from_there():
+def test_the_arm_follows_poses_and_the_plan_takes_its_joints_up_from_there():
     robot = MobileRobot(speed=0.0)
     robot.run(1000 * MS)
     robot.executor.take_over(("arm",), 1000 * MS)
@@ -105,16 +105,16 @@ def test_the_arm_is_led_by_its_hand_and_the_plan_takes_its_joints_up_from_there(
     assert np.linalg.norm(FR3.forward(robot.q).translation - target.translation) < 5e-3
     robot.executor.hand_back((), 3000 * MS)
     robot.run(3030 * MS)
-    stood = FR3.forward(robot.q).translation
+    before = FR3.forward(robot.q).translation
     robot.run(3080 * MS)
-    assert np.linalg.norm(FR3.forward(robot.q).translation - stood) < 1e-3, "it waits for fresh rows"
+    assert np.linalg.norm(FR3.forward(robot.q).translation - before) < 1e-3, "it waits for fresh rows"
     robot.run(5000 * MS)
     assert np.linalg.norm(FR3.forward(robot.q).translation - X_BE_HOME.translation) < 5e-3
     assert robot.joint_steps(100) <= MOBILE_LIMITS.dq_max.max() * TICK / 1e9
 
 
 @pytest.mark.parametrize("part", ["arm", "base"])
-def test_odometry_that_jumps_brakes_a_person_too(part):
+def test_odometry_that_jumps_brakes_an_operator_s_part_too(part):
     robot = MobileRobot()
     robot.run(1000 * MS)
     robot.executor.take_over((part,), 1000 * MS)
@@ -124,4 +124,4 @@ def test_odometry_that_jumps_brakes_a_person_too(part):
     assert set(robot.ticks[-1].authority.values()) == {Authority.SAFETY}
     robot.run(2500 * MS)
     assert abs(robot.x_WB[0] - 5.2) < 0.6
-    assert robot.ticks[-1].authority[part] is Authority.HOLD, "it is still hers, and she leads nothing"
+    assert robot.ticks[-1].authority[part] is Authority.HOLD, "it is still the operator's, without a target"

@@ -1,7 +1,7 @@
 """Who drove, and how far a handover had come, tick by tick, against tables that were written by hand.
 
-The policy wants to stand where it is seen, and its answers take 60 ms, six ticks; she leads each part to
-where it stands. So all is at rest, and each change comes at the tick that the table has.
+The policy holds the measured state, and its answers take 60 ms, six ticks; the operator drives each part to
+where it is. So all is at rest, and each change comes at the tick in the table.
 """
 
 import numpy as np
@@ -31,8 +31,8 @@ def driven(events, *, until: int, parts=(), leads=lambda i: True) -> SharedRobot
         if (event := events.get(i)) is not None:
             event(robot, t)
         taken = robot.executor.taken_over
-        told = robot.told or command_at_state(SPEC, robot.state(t))
-        return {part: told.parts[part] for part in taken} if leads(i) else None
+        sent = robot.sent or command_at_state(SPEC, robot.state(t))
+        return {part: sent.parts[part] for part in taken} if leads(i) else None
 
     robot = SharedRobot(act, rows_of=standing)
     robot.run(until * TICK)
@@ -53,7 +53,7 @@ def table(robot: SharedRobot, part: str) -> list:
     return [row for i, row in enumerate(rows) if i == 0 or rows[i - 1][1:] != row[1:]]
 
 
-def test_nobody_takes_over():
+def test_no_takeover():
     robot = driven({}, until=200)
     assert table(robot, "left_arm") == STARTS
     assert [tick.policy_command is None for tick in robot.ticks[:8]] == [True] * 6 + [False] * 2
@@ -67,7 +67,7 @@ def test_one_takeover():
     assert table(robot, "left_arm") == table(robot, "gripper") == STARTS + ONE
     wanted = [tick.policy_command is not None for tick in robot.ticks]
     assert wanted == [False] * 6 + [True] * 145 + [False] * 6 + [True] * 93
-    assert {tick.mode for tick in robot.ticks[6:150]} == {Mode.RUN}, "the plan goes on in the shadow"
+    assert {tick.mode for tick in robot.ticks[6:150]} == {Mode.RUN}, "the plan continues in the shadow"
     assert {tick.cause for tick in robot.ticks[151:157]} == {Cause.HANDED_BACK}
 
 
@@ -92,14 +92,14 @@ def test_an_episode_that_ends_in_a_takeover():
     assert table(robot, "left_arm") == STARTS + ONE[:2]
 
 
-def test_a_takeover_in_which_she_pauses():
-    """Nothing is led for 20 ticks: a pause is recorded as one."""
+def test_a_takeover_with_a_pause():
+    """The operator gives no target for 20 ticks: a pause is recorded as one."""
     robot = driven({50: takes()}, until=140, leads=lambda i: not 110 <= i < 130)
     pause = [(110, HOLD, P.CORRECT), (130, HUMAN, P.CORRECT)]
     assert table(robot, "left_arm") == STARTS + ONE[:2] + pause
 
 
-def test_one_that_is_asked_for_and_led_later():
+def test_a_takeover_with_a_late_first_target():
     robot = driven({50: takes()}, until=90, leads=lambda i: i >= 70)
     assert table(robot, "left_arm") == [*STARTS, (50, HOLD, P.REQUEST), (70, HUMAN, P.ADAPT)]
 
@@ -154,4 +154,4 @@ def _holding(robot: SharedRobot, t: int, start: int, end: int):
         robot.executor.take_over((), t)
     if t == end * TICK:
         robot.executor.hand_back((), t)
-    return None if not robot.executor.taken_over else dict(robot.told.parts)
+    return None if not robot.executor.taken_over else dict(robot.sent.parts)

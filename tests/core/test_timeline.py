@@ -107,7 +107,7 @@ def test_a_plan_comes_to_rest_at_its_last_row_losing_speed_evenly_from_the_row_b
     assert plan.phase(500) is Phase.REST
     assert speeds[0] == pytest.approx(0.01, rel=0.05)  # the plan's own speed, one per hundred
     assert (np.diff(speeds) <= 1e-12).all()
-    assert q[-1] == 3.0  # where the last row says, and nowhere beyond
+    assert q[-1] == 3.0  # at the last row, and nowhere beyond
     assert max(q) == 3.0
 
 
@@ -147,7 +147,7 @@ def test_the_path_has_no_corner_whatever_is_spliced_into_it(splices, seed):
         before = plan.rates_at(now)
         plan.splice(whole_robot_rows(rng, n), t0_ns=now + start, dt_ns=DT, source=source(i, now))
         for name, rate in plan.rates_at(now).items():
-            tolerance = 2e-3 if name == "quat_BE" else 1e-6  # turns far apart are told to second order
+            tolerance = 2e-3 if name == "quat_BE" else 1e-6  # large rotations are accurate to second order
             np.testing.assert_allclose(
                 rate, before[name], atol=tolerance * (1.0 + np.abs(before[name]).max()), rtol=0.0
             )

@@ -217,7 +217,7 @@ def test_broken_odometry_leaves_the_joints_where_they_are(number):
 
 
 def led(offset: float) -> tuple[Executor, Tick]:
-    """A robot whose base stands `offset` from its plan along x [m], 300 ms later."""
+    """A robot whose base is `offset` from its plan along x [m], after 300 ms."""
     spec = ActionSpec(fields=(BasePose(), EndEffectorPose(), GripperWidth()), horizon=8, dt_ns=50 * MS)
     robot = Executor(
         action_spec=spec,
@@ -242,7 +242,7 @@ def led(offset: float) -> tuple[Executor, Tick]:
 
 
 def test_the_executor_sends_joints_that_keep_the_hand_in_the_world():
-    """The base stands 5 cm behind its plan: the arm reaches 5 cm further."""
+    """The base is 5 cm behind its plan: the arm reaches 5 cm further."""
     _, tick = led(-0.05)
     assert isinstance(tick.command.arm, JointCommand)
     assert tick.clip.arm is None
@@ -253,7 +253,9 @@ def test_the_executor_sends_joints_that_keep_the_hand_in_the_world():
 def test_a_hand_that_does_not_get_to_its_plan_is_counted_and_said():
     robot, _ = led(-0.9)
     assert robot.counts.unreached_ticks > 100
-    assert any("the hand is sent short of where the plan has it" in said for said in robot.counts.fallbacks())
+    assert any(
+        "the hand is sent short of where the plan has it" in reported for reported in robot.counts.fallbacks()
+    )
 
 
 def test_a_robot_that_could_resolve_its_hand_goes_on_after_a_hold_under_a_policy_of_joints():

@@ -96,7 +96,7 @@ def test_what_is_not_fitted_has_to_have_the_size():
     assert Fit(size=(4, 5)).wanted == (4, 5)
     assert Fit(size=(4, 5), rotate=90).wanted == (5, 4)
     assert Fit(size=(4, 5), fit="pad").wanted is None
-    with pytest.raises(InvalidValueError, match="say how it is to be fitted"):
+    with pytest.raises(InvalidValueError, match="declare how to fit it"):
         Fit(size=(4, 5)).size_of((5, 4))
 
 

@@ -122,7 +122,7 @@ def test_lost_events_let_go_and_a_pad_that_is_pulled_out_is_an_error(pad, pipe):
     ("parts", "options", "words"),
     [
         (LeadableParts(arms=("arm",)), {}, r"no kinematics of arm.*\[parts.arm.kinematics\].*leader arm"),
-        (ONE, {"arm": "left_arm"}, "no hand of 'left_arm' can be led; hands that can be are arm"),
+        (ONE, {"arm": "left_arm"}, "'left_arm' cannot be driven by velocities; arms that can be are arm"),
         (ONE, {"frame": "world"}, "frame is base or hand, got 'world'"),
         (ONE, {"speed": 0.0}, "speed is above 0, up to 5"),
     ],

@@ -103,7 +103,7 @@ def test_a_terminal_that_is_gone_is_an_error(keys):
 def test_no_terminal_and_no_hand_are_refused(tmp_path):
     with (tmp_path / "none").open("w") as file:
         keyboard = KeyboardTeleoperator(descriptor=file.fileno())
-        with pytest.raises(DriverError, match="one of a terminal, and standard input is none"):
+        with pytest.raises(DriverError, match="needs a terminal, and standard input is none"):
             keyboard.open(ONE)
         with pytest.raises(InvalidValueError, match="no kinematics of arm"):
             keyboard.open(LeadableParts(arms=("arm",)))

@@ -77,11 +77,11 @@ def test_parts_are_found_by_the_usual_names():
 @pytest.mark.parametrize(
     ("features", "known", "words"),
     [
-        (SO101, known(unit=None), 'shoulder_pan, elbow_flex are: joint_unit="deg"'),
-        (SO101, known(unit="percent"), "per cent of a range that nobody says: declare it, joint_ranges"),
+        (SO101, known(unit=None), 'shoulder_pan, elbow_flex: joint_unit="deg"'),
+        (SO101, known(unit="percent"), "per cent of an undeclared range: declare it, joint_ranges"),
         (SO101, known(stroke_m=None), "how far gripper opens"),
         (LEKIWI, known(angle_unit=None), "declare its base"),
-        (["torque"], known(), "declare its parts; it is told torque"),
+        (["torque"], known(), "declare its parts; it takes torque"),
     ],
 )
 def test_what_nobody_says_is_asked_for_and_never_guessed(features, known, words):
@@ -119,9 +119,9 @@ def arm(*joints):
     ("tables", "measured", "told", "others", "words"),
     [
         (arm("a", "b"), ["a.pos"], ["a.pos", "b.pos"], {}, "part arm: it measures no b.pos, but a.pos"),
-        (arm("a", "b"), ["a.pos", "b.pos"], ["a.pos"], {}, "part arm: it is told no b.pos, but a.pos"),
-        (arm("a"), ["a.pos"], ["a.pos", "gain"], {}, "also told gain: .*others={'gain': 0.0}"),
-        (arm("a"), ["a.pos"], ["a.pos"], {"gain": 1.0}, "told no gain, but a.pos"),
+        (arm("a", "b"), ["a.pos", "b.pos"], ["a.pos"], {}, "part arm: it takes no b.pos, but a.pos"),
+        (arm("a"), ["a.pos"], ["a.pos", "gain"], {}, "also takes gain: .*others={'gain': 0.0}"),
+        (arm("a"), ["a.pos"], ["a.pos"], {"gain": 1.0}, "takes no gain, but a.pos"),
         (arm("a", "a.pos"), ["a.pos"], ["a.pos"], {}, "belong to one part each"),
     ],
 )

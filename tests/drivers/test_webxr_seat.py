@@ -45,7 +45,7 @@ def test_what_is_late_or_out_of_turn_is_dropped_but_its_orders_count(seat):
 
 def test_one_page_leads_and_the_next_when_it_has_gone(seat):
     assert seat.take("b", "10.0.0.3") == "10.0.0.2"
-    assert seat.say("b", message(1, 0.0), 0) == "another page leads"
+    assert seat.say("b", message(1, 0.0), 0) == "another page has control"
     seat.say("b", message(2, 0.0, order="begin"), 0)
     seat.say("b", message(3, 0.0, order="stop"), 0)
     assert seat.report.orders == ((1, "stop"),)

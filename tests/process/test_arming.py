@@ -184,7 +184,7 @@ class Vague:
 def test_what_is_no_switch_neither_arms_nor_holds(address, pedal):
     with driving(address, hold_to_run=Vague()) as session:
         assert rest_of(session)[-1].cause is Cause.SWITCH_LOST
-    assert "read() of a pedal says True or False, got str" in lines(session)
+    assert "expected True or False from read() of a pedal, got str" in lines(session)
     for name in ("arm", "hold_to_run"):
         with pytest.raises(InvalidValueError, match=rf"{name} is a switch, with read\(\).*, got IdealArm"):
             session_at(address, **{name: IdealArm()})

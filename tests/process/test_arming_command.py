@@ -108,7 +108,7 @@ def test_a_file_names_the_switches_and_the_way_home_is_asked_for_too(address, pe
         os.write(terminal, b"a")
         read_until(terminal, "armed by a")
         pedal.let_go()
-        read_until(terminal, "stopped, goes on after a reset")
+        read_until(terminal, "stopped, resumes after a reset")
         read_until(terminal, "num_chunks")
         assert process.wait(10.0) == 1
 
@@ -152,7 +152,7 @@ def test_a_key_of_the_terminal_is_no_hold_to_run():
     before, key = termios.tcgetattr(theirs), KeySwitch("a", descriptor=theirs)
     key.open()
     assert termios.tcgetattr(theirs) != before
-    with pytest.raises(InvalidValueError, match="does not tell when it is let go"):
+    with pytest.raises(InvalidValueError, match="does not report its release"):
         session_at("tcp://127.0.0.1:1", hold_to_run=key)
     key.close()
     key.close()

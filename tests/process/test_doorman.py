@@ -17,7 +17,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.keys import ServerKeys, make_keys
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.transport import doorman
+from robot_runtime.transport import connection_limiter
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.server import ServerTransport
@@ -145,7 +145,7 @@ def test_who_sends_too_many_messages_is_cut_and_only_who_does(server: Listening)
 
 
 def test_connections_are_limited_and_robots_keep_theirs(server: Listening, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doorman, "MAX_CONNECTIONS", 10)
+    monkeypatch.setattr(connection_limiter, "MAX_CONNECTIONS", 10)
     with ExitStack() as stack:
         robots = [stack.enter_context(server.greeted(b"known")) for _ in range(5)]
         silent = [
@@ -158,7 +158,7 @@ def test_connections_are_limited_and_robots_keep_theirs(server: Listening, monke
 
 
 def test_who_stays_a_stranger_is_cut(server: Listening, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doorman, "STRANGER_NS", 200_000_000)
+    monkeypatch.setattr(connection_limiter, "STRANGER_NS", 200_000_000)
     with server.greeted(b"known") as robot, server.greeted(b"what") as stranger:
         server.until(lambda: is_over(stranger))
         assert not is_over(robot)
@@ -212,11 +212,11 @@ def test_a_newcomer_on_the_descriptor_of_one_who_left_is_not_taken_for_the_one_w
     keeper = server.transport.doorman
     keeper.stop()  # its thread is not let run, as on a busy machine
     first = server.greeted(b"known")
-    (descriptor,) = keeper._guests
+    (descriptor,) = keeper._entries
     first.close()
     server.until(lambda: not Path(f"/proc/self/fd/{descriptor}").exists())
     with closing(server.greeted(b"known")):
-        assert list(keeper._guests) == [descriptor]
+        assert list(keeper._entries) == [descriptor]
         keeper._take_events()
         (left, _), (came, _) = server.taken
         assert left != came
@@ -248,9 +248,9 @@ def test_a_key_that_nobody_has_is_told_from_where_it_came(tmp_path: Path, caplog
         foreign.curve_publickey, foreign.curve_secretkey = zmq.curve_keypair()
         foreign.curve_serverkey = keys.public
         foreign.connect(server.transport.address)
-        server.until(lambda: server.counts["key that nobody here has"] >= 1)
+        server.until(lambda: server.counts["unknown key"] >= 1)
         foreign.close()
-    assert "key that nobody here has (from '127.0.0.1')" in caplog.text
+    assert "unknown key (from '127.0.0.1')" in caplog.text
 
 
 def test_a_file_that_somebody_listens_on_is_in_use_and_one_that_a_killed_server_has_left_is_not(

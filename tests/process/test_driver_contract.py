@@ -188,9 +188,9 @@ def test_a_driver_that_breaks_its_promises_is_told_which():
     for words in (
         "write() took nan",
         "write() took inf",
-        "a number that is not finite came to the device",
+        "a number that is not finite reached the device",
         "stop, twice: it raised RuntimeError: stopped already",
-        "a device that is gone: read() told of it after",
+        "a device that is gone: read() noticed it after",
         "closed: stop() raised RuntimeError",
         "closed: read() after it raised nothing, expected DriverError",
         "closed: write() after it raised nothing, expected DriverError",

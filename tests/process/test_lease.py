@@ -84,7 +84,7 @@ def test_a_lock_that_cannot_be_opened_is_said_and_a_full_disk_locks_all_the_same
             lease.Lease(robot).__enter__()
     path.unlink()
     path.symlink_to("/etc/passwd")
-    with pytest.raises(RobotBusyError, match=r"cannot be told: its lock .*: Too many levels"):
+    with pytest.raises(RobotBusyError, match=r"cannot be determined: its lock .*: Too many levels"):
         lease.Lease(robot).__enter__()
 
 

@@ -131,7 +131,7 @@ def test_what_an_arm_says_in_per_cent_is_known_by_its_calibration(tmp_path):
 def test_features_that_do_not_fit_the_parts_are_refused(tmp_path, memory):
     device = make_device("robot", "tests_rover", {"folder": str(tmp_path)}, PLUGINS)
     for plain, words in (
-        (config("tests_rover"), "say what the numbers of arm_lift are"),
+        (config("tests_rover"), "declare the unit of arm_lift"),
         (
             config("tests_rover", parts=tables_from_plain({"lift": PARTS["lift"]})),
             "also told arm_gripper.pos",
@@ -165,7 +165,7 @@ def test_parts_that_were_told_nothing_are_held_where_they_were_and_a_stop_holds_
 
 @pytest.mark.parametrize(
     ("trouble", "words"),
-    [("raise", "ConnectionError: no status packet"), ("nan", "not all of that is finite")],
+    [("raise", "ConnectionError: no status packet"), ("nan", "expected finite measurements")],
 )
 def test_a_device_that_raises_or_measures_nonsense_is_a_fault_for_good_and_its_base_is_told_to_stand(
     trouble, words, rover, memory, tmp_path

@@ -115,7 +115,7 @@ def test_robots_that_cannot_be_led_are_refused_with_the_reason(file):
     for said, words in (({"names": "x"}, "names are motors or columns"), ({"joint_unit": "%"}, "deg or rad")):
         with pytest.raises(ValueError, match=words):
             plugged_in(file, **said)
-    with pytest.raises(ValueError, match="say which robot"):
+    with pytest.raises(ValueError, match="expected a robot"):
         RobotRuntimeConfig()
     with pytest.raises(ValueError, match="no such file"):
         plugged_in(file.parent / "other.py")
@@ -229,7 +229,7 @@ def test_parts_are_called_as_lerobots_robots_call_theirs_or_as_our_columns():
     assert columns["left_gripper"].gripper == "left_gripper.width"
     assert columns["base"].base == ("base.vx", "base.vy", "base.wz")
     bare = rr.Robot(arm=arms["head"], gripper=IdealGripper())
-    with pytest.raises(InvalidValueError, match="how far gripper opens is said by its limits"):
+    with pytest.raises(InvalidValueError, match="expected limits of gripper"):
         tables_of(bare, bare.read(), names="motors", joint_unit="deg")
 
 

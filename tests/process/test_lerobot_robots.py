@@ -122,7 +122,7 @@ def test_an_so101_goes_where_it_is_told_in_radians_and_metres_and_holds_when_tol
 def test_commands_that_are_none_are_refused_and_a_gripper_stays_between_closed_and_open(so101):
     _, device = so101
     for wrong in (JointCommand(q=np.zeros(6)), JointCommand(q=np.full(5, np.nan))):
-        with pytest.raises(DriverError, match="arm of LeRobot's so101_follower is told 5 finite numbers"):
+        with pytest.raises(DriverError, match="arm of LeRobot's so101_follower: expected 5 finite numbers"):
             device.arm.write(wrong)
     with pytest.raises(DriverError, match="JointVelocityCommand"):
         device.arm.write(JointVelocityCommand(dq=np.zeros(5)))

@@ -300,11 +300,11 @@ def test_an_orientation_that_nobody_filled_in_is_no_yaw_of_zero():
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
-        ({"format": "jpeg"}, "data of a picture is base64"),
-        ({"data": "AAAA"}, "jpeg was expected"),
+        ({"format": "jpeg"}, "expected image data in base64"),
+        ({"data": "AAAA"}, "expected a CompressedImage in JPEG"),
         ({"format": "jpeg", "data": [255, 216]}, "got list"),
         ({"format": "jpeg", "data": "AAAA"}, r"."),
-        ({"format": "jpeg", "data": "huge"}, "60000 x 60000 pixels is no camera's"),
+        ({"format": "jpeg", "data": "huge"}, "60000 x 60000 pixels is larger than any camera's"),
     ],
 )
 def test_a_picture_that_is_none_is_a_picture_less_and_no_camera_less(message, sentence):
@@ -344,7 +344,7 @@ def test_a_topic_that_says_nothing_is_named(monkeypatch):
 def test_what_a_ros_robot_cannot_be_told_is_refused():
     with RosRobot() as robot:
         bridge = RosBridge(robot.url)
-        with pytest.raises(DriverError, match="told twists, got BasePoseCommand"):
+        with pytest.raises(DriverError, match="expected a twist for a ROS base, got BasePoseCommand"):
             RosBase(bridge).write(BasePoseCommand(x_WB=np.zeros(3)))
         with pytest.raises(InvalidValueError, match="TwistStamped, got 'std_msgs/Bool'"):
             RosBase(bridge, command_type="std_msgs/Bool")
@@ -356,7 +356,7 @@ def test_what_a_ros_robot_cannot_be_told_is_refused():
             RosBase(bridge, silence_s=float("nan"))
         with pytest.raises(InvalidValueError, match="latency_s is from -1 to 1 s, got inf"):
             RosCamera(bridge, "/chest", latency_s=float("inf"))
-        with pytest.raises(InvalidValueError, match="a topic has a name as /cmd_vel, got ''"):
+        with pytest.raises(InvalidValueError, match="expected a topic name as /cmd_vel, got ''"):
             RosBase(bridge, command_topic="")
         bridge.close()
     with pytest.raises(InvalidValueError, match="ws://HOST:9090, got 'robot:9090'"):

@@ -95,7 +95,7 @@ def test_a_person_takes_a_moving_arm_from_a_policy_and_gives_it_back():
     assert who[-1] is not Authority.HUMAN
     after = who[len(who) - who[::-1].index(Authority.HUMAN) :]
     assert Authority.POLICY in after  # on a fresh chunk
-    assert any("leads arm" in line for _, line in session.record.log)
+    assert any("drives arm" in line for _, line in session.record.log)
 
 
 def test_a_teleoperator_that_is_pulled_out_stops_nothing_but_what_it_led():
@@ -168,7 +168,7 @@ def test_a_teleoperator_that_can_show_it_is_told_how_the_run_goes():
     assert led[-1].mode is Mode.HOLD
     stopped = [run for run in script.runs if run.mode is Mode.STOP]
     assert (stopped[0].episode, stopped[0].cause) == ("kept, success", "a stop was asked for")
-    assert "stopped, goes on after a reset: press blue" in said
+    assert "stopped, resumes after a reset: press blue" in said
 
 
 def test_nobody_to_drive_and_what_is_no_teleoperator_are_refused():
@@ -180,4 +180,4 @@ def test_nobody_to_drive_and_what_is_no_teleoperator_are_refused():
     session = rr.Session(robot(), policy=None, teleop=leader, duration_s=0.1)
     ran(session)
     assert any("the leader has 6 joints, the arm 7" in line for _, line in session.record.log)
-    assert session.record.fault == "the robot did not move: nobody led it"
+    assert session.record.fault == "the robot did not move: no person drove it"

@@ -84,7 +84,7 @@ def test_engaging_takes_over_and_letting_go_hands_back():
     assert bench.leading.led == ("arm",)
     bench.tick(5, **leads(on=False))
     assert bench.robot.said[1:] == [("hand back", ("arm",))]
-    assert bench.lines == ["sticks leads arm", "sticks lets go of arm: the policy has it again"]
+    assert bench.lines == ["sticks drives arm", "sticks releases arm: the policy has it again"]
 
 
 def test_a_part_may_stand_instead_when_it_is_let_go():
@@ -92,7 +92,7 @@ def test_a_part_may_stand_instead_when_it_is_let_go():
     bench.tick(5, **leads())
     bench.tick(5, **leads(on=False))
     assert bench.robot.said == [("take over", ("arm",))]
-    assert bench.lines[-1].endswith("it stands")
+    assert bench.lines[-1].endswith("it holds")
 
 
 @pytest.mark.parametrize("what", ["stale", "lost", "hangs"])
@@ -185,8 +185,8 @@ def test_what_cannot_be_led_is_said_once_and_the_rest_goes_on():
     wishes = {"tail": FORWARD, "arm": JointLead(q=np.zeros(6)), "gripper": GripperLead(speed=1.0)}
     bench.tick(5, parts=wishes, engaged=dict.fromkeys(wishes, True))
     assert bench.leading.led == ("gripper",)
-    assert [line for line in bench.lines if "cannot be led" in line or "joints" in line] == [
-        "tail cannot be led: the parts that can be are arm, gripper",
+    assert [line for line in bench.lines if "cannot be driven" in line or "joints" in line] == [
+        "tail cannot be driven: the parts that can be are arm, gripper",
         "the leader has 6 joints, the arm 7",
     ]
 

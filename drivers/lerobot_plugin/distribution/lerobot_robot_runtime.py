@@ -1,4 +1,5 @@
-"""What LeRobot imports to find our robots: importing it registers `--robot.type=robot_runtime`."""
+"""The module that LeRobot imports to find robots of this project: importing it registers
+`--robot.type=robot_runtime`."""
 
 from drivers.lerobot_plugin import RobotRuntime, RobotRuntimeConfig
 

@@ -1,4 +1,4 @@
-"""The table of methods: its parts, which of them a policy can take, and which one to choose."""
+"""Methods: the table, its parts, which of them a policy supports, and which one to choose."""
 
 METHOD_NAMES = (
     *("synchronous", "naive", "time-aligned", "pipelined-time-aligned", "weighted-average"),
@@ -8,4 +8,4 @@ METHOD_NAMES = (
 )
 """Names in `table.METHODS`, in its order, without importing it."""
 AUTO, DEFAULT = "auto", "default"
-"""The one that suits policy and delay; the one that the policy was trained for."""
+"""Names of the method that suits policy and delay, and of the one that the policy was trained for."""

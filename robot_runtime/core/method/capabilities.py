@@ -1,4 +1,4 @@
-"""What a policy may be asked for, and whether a method asks for it: looked at before anything moves."""
+"""Capabilities of a policy, and whether a method needs others: checked before anything moves."""
 
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +17,7 @@ from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.errors import InvalidValueError
 
 TRAINED_BY_LENGTH = (ClampedPrefix, PrefixPreservedStart, LambdaMaskedPrefix, HorizonAwareSchedule)
-"""Sampler parts that rely on training with prefixes as long as the one they are given."""
+"""Sampler parts that rely on training with prefixes as long as that of the request."""
 
 WITH_HEAD = "residual"
 """The recipe that trains a correction head beside the policy."""
@@ -25,25 +25,25 @@ WITH_HEAD = "residual"
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a policy declares that it may be asked for."""
+    """The samplers, delays and other method features that a policy declares."""
 
     samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
     """Sampler parts that it was trained for, or that need no training."""
     max_inference_delay: int = 0
     """Longest inference delay it was trained for [rows]; 0 for none."""
     prefix_at_rest: bool = False
-    """Whether it was shown what to do after rows at rest. If not, a robot that stands asks without a prefix:
-    shown one, the policy goes on standing."""
+    """Whether it was trained with prefixes of a robot at rest. If not, a stationary robot asks without a
+    prefix: with one, the policy would remain stationary."""
     recipe: str = ""
     """Name of its training recipe; empty for a policy that was not trained."""
     roll_forward: RollForward | None = None
-    """How the states were rolled forward that it was trained on; None: it was trained on measured ones."""
+    """How the states of its training were rolled forward; None: it was trained on measured ones."""
     execution_horizon: int | None = None
-    """After how many rows it is best asked again under the default method; None: as the method has it."""
+    """Best execution horizon under its default method [rows]; None: the method's own."""
     temporal_ensemble: float | None = None
-    """m of the average over its chunks (`TemporalEnsembling`) that it was made to be run by; None: none."""
+    """m of the average over its chunks (`TemporalEnsembling`) that it was made for; None: none."""
     row_statistics: RowStatistics | None = field(default=None, compare=False)
-    """Of the rows it was trained on, if it knows them; no two trainings have the same."""
+    """Statistics of its training rows, if known; no two trainings have the same."""
 
     def misfit(self, method: Method) -> str | None:
         """Why the policy cannot be run by the method; None if it can."""
@@ -54,7 +54,7 @@ class Capabilities:
         return None
 
     def methods(self) -> tuple[str, ...]:
-        """Names of the methods that it can be run by; those that take a head only if it came with one."""
+        """Names of the methods that can run it; those that need a correction head only if it has one."""
         return tuple(
             name
             for name, method in METHODS.items()
@@ -70,7 +70,7 @@ class Capabilities:
 
 
 def training_recipe(method: Method) -> str:
-    """The recipe of `robot-runtime train` that a policy for this method is trained with."""
+    """The recipe of `robot-runtime train` for a policy of this method."""
     match method:
         case Method(correction=PerRowCorrection()):
             return WITH_HEAD
@@ -88,7 +88,7 @@ def training_recipe(method: Method) -> str:
 
 
 def resolve_method(method: Method, capabilities: Capabilities, *, policy: str) -> Method:
-    """The method with what it leaves to the policy filled in: how states are rolled forward.
+    """The method completed by what the policy decides: how states are rolled forward.
 
     policy: its name, for the message.
     InvalidValueError: the policy was not made for the method; lists the methods that it supports.

@@ -1,14 +1,13 @@
-"""Which method suits a policy, at a latency: `--method auto`, and `default` whatever the latency.
+"""Chooses the method for a policy: by latency (`--method auto`), or by its training alone (`default`).
 
-d rows pass while an answer is made. With one request under way at a time the next one comes s >= d rows
-after it, and its answer d rows later still:
+d rows pass until an answer comes. With one open request at a time the next one goes out s >= d rows after it,
+and its answer comes d rows later still:
 
     row of the chunk   0  ...  d-1 | d  ...  s-1 | s  ...  s+d-1 | s+d ... H-1
                        past when   | runs alone  | runs until    | spare: the plan ends
                        it comes                    the next one    when row H-1 is due
 
-which needs d <= s <= H - 1 - d. Where that has no solution the robot would run out
-of plan again and again.
+which needs d <= s <= H - 1 - d. Where that has no solution the robot would run out of plan repeatedly.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ TRAINED = (
     ("pipelined-prefix", "it was trained to continue the rows that will have run by then"),
     ("vlash", "it was trained on states rolled forward to where its answer starts"),
 )
-"""Methods that a policy has to be trained for, the best first, and why one takes them.
+"""Methods that a policy has to be trained for, the best first, and the reason to choose them.
 
 remac and xiaomi are not among them: their own policies do better with pipelined-rtc (400 ms, 50 episodes of
 pick_place, conveyor and strike each: 45, 48, 22 against remac's 38, 25, 16, and 35, 32, 25 against xiaomi's
@@ -38,19 +37,19 @@ DEFAULTS = (
     ("pipelined-prefix", "was trained to continue committed rows"),
     ("cross-fade", "knows one schedule and no committed rows"),
 )
-"""What is run if nothing else is said, the first that the policy takes, and what it then was trained for.
+"""The default methods: the first that the policy takes is run; with what the policy was then trained for.
 
-An arm lags behind its plan, and rows that go on from where it is begin behind where it was told to be.
-Time-aligned, they lead it back at every splice (60 ms of lag at 0.5 rad/s: 7 mrad, 7 times a second); faded
-into, they do not.
+An arm lags its plan, and rows that continue from its measured position begin behind its last command.
+Time-aligned, they make it backtrack at every splice (60 ms of lag at 0.5 rad/s: 7 mrad, 7 times a second);
+cross-faded, they do not.
 """
 CUT = ("pipelined-faster", "pipelined-prefix")
-"""Those that do well with d cut to what training covers."""
+"""Methods that do well with d cut to what training covers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auto:
-    """In place of a method: let `choose_method` pick one."""
+    """Placeholder for the method that `choose_method` picks."""
 
     execution_horizon: int | None = None
     """Rows to run before asking again, s; None means the method's own."""
@@ -58,7 +57,7 @@ class Auto:
 
 @dataclass(frozen=True, kw_only=True)
 class Default:
-    """In place of a method: the one for what the policy was trained for, see `default_for`."""
+    """Placeholder for the method that the policy was trained for, see `default_for`."""
 
     execution_horizon: int | None = None
     """As in `Auto`."""
@@ -71,7 +70,7 @@ class Choice:
     name: str
     method: Method
     reason: str
-    """One line for the person at the robot."""
+    """One line for the operator."""
 
     def __str__(self) -> str:
         return f"method {self.name}: {self.reason}"
@@ -87,8 +86,8 @@ def method_or_choice(name: str, *, execution_horizon: int | None = None) -> Meth
 
 
 def default_for(default: Default, capabilities: Capabilities) -> Choice:
-    """The first of DEFAULTS that the policy was trained for, asked as often as suits the policy unless the
-    user says how often; InvalidValueError if it takes none of them."""
+    """The first of DEFAULTS that the policy was trained for, with the policy's execution horizon unless the
+    user gives one; InvalidValueError if the policy takes none of them."""
     found = _default_of(capabilities)
     m = capabilities.temporal_ensemble
     if m is not None and "temporal-ensembling" in capabilities.methods():
@@ -117,7 +116,7 @@ def choose_method(
     horizon: int,
     execution_horizon: int | None = None,
 ) -> Choice:
-    """The method for a policy whose answers take this long, from capture to the first row [ns].
+    """The method for a policy whose answers take `latency_ns` from capture to the first row [ns].
 
     horizon: H, rows of a chunk, `dt_ns` apart.
     execution_horizon: s; None takes the policy's, if the choice is its default, or the method's own.
@@ -134,7 +133,7 @@ def choose_method(
     name, why = _pick(capabilities, supported, late, d=d, horizon=horizon, is_quick=latency_ns < dt_ns)
     method = METHODS[name]
     if not isinstance(method.sampler, capabilities.samplers):
-        # Stillness still, nothing is committed: any sampler then draws a chunk from the observation alone.
+        # The robot is stationary and nothing is committed: any sampler then needs the observation alone.
         method = replace(method, sampler=capabilities.samplers[0]())
     rows, asked = _rows_to_ask(name, execution_horizon, capabilities)
     if rows is not None:
@@ -163,33 +162,33 @@ def _pick(
     if 2 * d >= horizon:
         return "synchronous", (
             f"{late}; {beyond}d <= s <= H - 1 - d has no solution with chunks of H = {horizon} rows, so the "
-            f"robot would run out of plan: it stops, looks and waits instead"
+            f"robot would run out of plan: it stops, observes and waits instead"
         )
     if "pipelined-rtc" in supported:
         return "pipelined-rtc", (
-            f"{late}; {beyond}guidance draws every new chunk to the plan without training, and does it the "
-            f"better the oftener it is asked"
+            f"{late}; {beyond}guidance draws every new chunk to the plan without training, and works better "
+            f"the more often it is asked"
         )
     if "cross-fade" in supported:
         return "cross-fade", (
             f"{late}; {beyond}the policy knows one schedule only: rows already past are dropped, and the "
-            f"robot is led from the old plan into the new one"
+            f"robot fades from the old plan into the new one"
         )
     return (
         "synchronous",
-        f"{late}; {beyond}no asynchronous method fits this policy: it stops, looks and waits",
+        f"{late}; {beyond}no asynchronous method fits this policy: it stops, observes and waits",
     )
 
 
 def _default_of(can: Capabilities) -> tuple[str, str] | None:
-    """The first row of DEFAULTS that the policy takes."""
+    """The first entry of DEFAULTS that the policy takes."""
     return next((row for row in DEFAULTS if row[0] in can.methods()), None)
 
 
 def _rows_to_ask(name: str, wanted: int | None, can: Capabilities) -> tuple[int | None, str]:
-    """Rows from one request to the next, and what to say of them if it is the policy that wants them.
+    """Rows from one request to the next, None: the method's own; and a note if the policy declares them.
 
-    A policy speaks of its default method alone. None: the method's own.
+    A policy's execution horizon applies to its default method alone.
     """
     found = _default_of(can)
     if wanted is not None or can.execution_horizon is None or found is None or name != found[0]:

@@ -1,20 +1,20 @@
-"""How late answers are: `LatencyEstimator`."""
+"""Estimates the latency of answers: `LatencyEstimator`."""
 
 import math
 from collections import deque
 
 LATENCY_QUANTILE = 0.9
-"""Of the latencies, by which an answer is there as a rule: for when to ask, so that the plan does not end."""
+"""Quantile of latencies that decides when to ask, so that most answers come before the plan ends."""
 COMMITMENT_QUANTILE = 0.5
-"""For the rows that a request commits to. An answer that is later loses its first open rows; one that is
-earlier waits for the committed ones. Lognormal delays, default method, 75 seeds, quantile 0.9 and 0.5:
+"""Quantile that decides how many rows a request commits to. A later answer loses its first open rows; an
+earlier one waits for the committed ones. Lognormal delays, default method, 75 seeds, quantile 0.9 and 0.5:
 success on `strike` 55 and 64, on `conveyor` 69 and 73, mean reaction 0.44 and 0.35 s, 0.41 and 0.32 s."""
 
 
 class LatencyEstimator:
     """Quantiles of the last few latencies, from capture of the observation to the first usable row.
 
-    The first answer of a connection is left out unless told otherwise: it pays for cold caches. A spike is
+    The first answer of a connection is left out if `skips_first`: it suffers from cold caches. A spike is
     forgotten as soon as it leaves the window.
 
         capture            answer         first motion it can change
@@ -22,7 +22,7 @@ class LatencyEstimator:
     """
 
     def __init__(self, *, window: int = 20, skips_first: bool = True, to_motion_ns: int = 0) -> None:
-        """to_motion_ns: how long it takes from a command to the motion, added to every latency [ns]."""
+        """to_motion_ns: latency from command to motion, added to every latency [ns]."""
         if window < 1:
             raise ValueError(f"need window >= 1, got {window}")
         self.to_motion_ns = to_motion_ns
@@ -30,18 +30,18 @@ class LatencyEstimator:
         self._skips_first = self._is_cold = skips_first
 
     def restart(self) -> None:
-        """Forget everything: another server, or the same one restarted."""
+        """Forget everything: there is another server, or the same one restarted."""
         self._samples.clear()
         self._is_cold = self._skips_first
 
     @property
     def memory(self) -> tuple[int, bool, bool, tuple[int, ...]]:
-        """All that it goes by: window, whether first ones are left out, whether the next is one, samples."""
+        """The whole state: window, whether first answers are left out, whether the next is one, samples."""
         assert self._samples.maxlen is not None
         return self._samples.maxlen, self._skips_first, self._is_cold, tuple(self._samples)
 
     def warm(self) -> None:
-        """The first answer has come already: the next one counts."""
+        """Count the next answer: the first one has come already."""
         self._is_cold = False
 
     def add(self, latency_ns: int) -> None:
@@ -53,22 +53,22 @@ class LatencyEstimator:
 
     def latency_ns(self, quantile: float = LATENCY_QUANTILE) -> int | None:
         """A quantile of the last latencies [ns], the higher of two neighbours; None until a second answer has
-        come. Asked for at every tick: sorting 20 integers takes a hundredth of numpy's quantile."""
+        come. It is called in every tick: sorting 20 integers takes a hundredth of numpy's quantile."""
         if not self._samples:
             return None
         return self.to_motion_ns + sorted(self._samples)[math.ceil(quantile * (len(self._samples) - 1))]
 
     def num_rows(self, dt_ns: int, quantile: float = LATENCY_QUANTILE) -> int:
-        """`rows_past` of that quantile; while there is none, of the way from command to motion alone."""
+        """`rows_past` of that quantile; while there is none, of the latency from command to motion alone."""
         latency = self.latency_ns(quantile)
         return rows_past(self.to_motion_ns if latency is None else latency, dt_ns)
 
 
 def rows_past(latency_ns: int, dt_ns: int) -> int:
-    """Rows whose time has come before an answer does, d; row 0 is due at the capture.
+    """Rows that are due before an answer comes, d; row 0 is due at the capture.
 
     row   0     1     2     3
           |-----|-----|--┼--|        d = 3
-    capture           answer         one that comes just when a row is due can still change it
+    capture           answer         an answer that comes exactly when a row is due can still change it
     """
     return -(-latency_ns // dt_ns)

@@ -1,4 +1,4 @@
-"""What a request part's numbers come to with chunks of H rows: what cannot work, and what moves most."""
+"""Checks a request part's numbers against chunks of H rows: which cannot work, and which moves most."""
 
 from robot_runtime.core.method.request_parts import (
     BeforePlanEnds,
@@ -14,7 +14,7 @@ from robot_runtime.errors import InvalidValueError
 
 
 def max_in_flight(part: RequestPart) -> int:
-    """m: how many requests may be under way at a time."""
+    """m: the largest number of open requests."""
     match part:
         case Synchronous():
             return 1
@@ -25,7 +25,7 @@ def max_in_flight(part: RequestPart) -> int:
 
 
 def rows_to_run(part: RequestPart, horizon: int) -> int:
-    """n: how many rows of a chunk may enter the plan."""
+    """n: the number of rows of a chunk that may enter the plan."""
     match part:
         case Synchronous(execution_horizon=int(rows)):
             return rows
@@ -46,21 +46,21 @@ def moves_more_from_rest(
     coast_rows: int,
     to_motion_rows: int = 0,
 ) -> bool:
-    """Whether a robot is in motion for more of the time if it asks only once it stands still.
+    """Whether a robot is in motion for more of the time if it asks only at rest.
 
     Asked in motion, every c rows, an answer has lost its first d rows when it comes:
 
         capture 0         d          c + d                  in motion min(c, n - 1 - d) of c rows
                 |---------|###########|......|##########
 
-    Asked at rest, all n rows run, then the robot stands for the d rows that the next answer takes:
+    Asked at rest, all n rows run, then the robot is stationary for the d rows that the next answer takes:
 
                 0        n - 1   coast         d            in motion n - 1 of n - 1 + coast + d rows
                 |##########|-------|..............|####
 
     num_rows: n, rows of a chunk that are run. inference_delay: d, rows an answer takes, as measured.
-    shown_delay: rows by which a state is rolled forward; row 0 is due so much later.
-    to_motion_rows: of d, those from a command to the motion, in which the next answer may be asked for.
+    shown_delay: rows by which a state is rolled forward; row 0 is due that much later.
+    to_motion_rows: rows of d from a command to the motion, in which the next request may go out.
     """
     n, d = num_rows, inference_delay
     match part:
@@ -86,7 +86,7 @@ def moves_more_from_rest(
 
 
 def refuse_misfit(part: RequestPart, *, horizon: int, max_delay: int | None, most_in_flight: int) -> None:
-    """InvalidValueError if the part's own numbers cannot work with a chunk of `horizon` rows."""
+    """Raise InvalidValueError if the part's own numbers cannot work with a chunk of `horizon` rows."""
     n = rows_to_run(part, horizon)
     _refuse_outside("execution horizon", n, 1, horizon, "the rows of a chunk")
     if isinstance(part, Synchronous):
@@ -129,7 +129,7 @@ def refuse_misfit(part: RequestPart, *, horizon: int, max_delay: int | None, mos
 
 
 def _refuse_uncovered_start(when: When, s: int, d: int, n: int) -> None:
-    """A state rolled forward has row 0 due d rows after its capture: all n rows are run from there.
+    """Refuse rows that leave a gap: a state rolled forward has row 0 due d rows after its capture.
 
     capture          d        s                    s + d
        |-- older plan --|------- rows 0 ... s - 1 -----|       EveryRows: the next one starts here, s <= n

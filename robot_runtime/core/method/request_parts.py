@@ -1,11 +1,11 @@
-"""Request parts of a method: what to ask the policy, and when. `request.py` does it."""
+"""Request parts of a method: what to ask the policy, and when. `request_planner.py` implements them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synchronous:
-    """Run the chunk to its execution horizon, stand still, look, ask, wait: how chunks are run by default."""
+    """Run the chunk to its execution horizon, stop, observe, ask and wait: how chunks usually run."""
 
     execution_horizon: int | None = None
     """Rows to run before asking again, s; None means the whole chunk."""
@@ -13,19 +13,19 @@ class Synchronous:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedExecutionHorizon:
-    """Ask so many rows after the last observation: a fixed execution horizon."""
+    """Ask a fixed number of rows after the last observation."""
 
     rows: int = 4
     """Rows from one observation to the next, s; more if the answer takes longer."""
     rows_from_measured: int | None = None
-    """s of a request with fewer than two committed rows; None makes no difference. So few do not say how fast
-    the robot is led, so the answer goes on from the measured speed, which lags behind, and every answer loses
-    that lag anew. Without latency the `drawer` policy under `pipelined-rtc` takes 16.9 s asked every 2 rows
-    and 15.2 s every 4 (medians of eight episodes)."""
+    """s of a request with fewer than two committed rows; None makes no difference. So few do not show the
+    commanded speed, so the answer continues from the measured speed, which lags, and every answer loses that
+    lag anew. Without latency the `drawer` policy under `pipelined-rtc` takes 16.9 s asked every 2 rows and
+    15.2 s every 4 (medians of eight episodes)."""
     max_in_flight: int = 1
-    """Requests under way at a time. With more than one, s may be smaller than the rows an answer takes; each
+    """Open requests at a time. With more than one, s may be smaller than the rows an answer takes; each
     request names those it follows, and the server shows the policy the rows that they will have changed
-    (`core.overlap`)."""
+    (`core.plan.overlap`)."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Continuous:
 
 @dataclass(frozen=True, kw_only=True)
 class BeforePlanEnds:
-    """Ask at the latest moment from which the answer still comes before the plan ends.
+    """Ask at the latest time at which the answer still comes before the plan ends.
 
     row     0   1   ...          ask          answer   H-1
             |---|----- run -------|--- latency --|-margin-|
     """
 
     margin_rows: int = 2
-    """Rows of the plan that should be left when the answer comes."""
+    """Rows of the plan that should remain when the answer comes."""
     overlap_rows: int | None = None
     """Ask when row n - o is due, o fixed, instead of by the measured latency: VLASH's fixed overlap."""
     execution_horizon: int | None = None
@@ -54,41 +54,41 @@ When = FixedExecutionHorizon | Continuous | BeforePlanEnds
 
 @dataclass(frozen=True, kw_only=True)
 class PlainObservation:
-    """Ask with the newest observation while the robot goes on with its plan."""
+    """Ask with the newest observation while the robot follows its plan."""
 
     when: When = FixedExecutionHorizon()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreviousChunk:
-    """As `PlainObservation`, and tell the policy what the plan says from the observation on.
+    """As `PlainObservation`, and show the policy the plan from the observation on.
 
     row        0   1  ...  d-1  |  d  ...  n-1  |  n  ...  H-1
     at t_obs   committed prefix |  still open   |  nothing planned yet
 
-    The committed rows will have run before the answer can. What a sampler makes of the open ones is its own
-    affair: some ignore them, some are drawn to them (real-time chunking, arXiv 2506.07339).
+    The committed rows will have run before the answer can. The sampler decides how to use the open ones: some
+    ignore them, some are drawn to them (real-time chunking, arXiv 2506.07339).
     """
 
     when: When = FixedExecutionHorizon()
     inference_delay: int | None = None
     """Committed rows, d; None takes the measured latency, rounded up to rows.
 
-    A robot in motion commits at least two of them to a policy that was trained for so many: they say how fast
-    it is led. Where answers come sooner this costs up to two rows of reaction, and the `wipe` policy without
-    latency takes 15.6 s with it and 20.6 s without."""
+    A moving robot commits at least two of them to a policy that was trained for so many: they show the
+    commanded speed. Where answers come sooner this costs up to two rows of reaction, and the `wipe` policy
+    without latency takes 15.6 s with it and 20.6 s without."""
 
 
 @dataclass(frozen=True)
 class LastTarget:
-    """The robot will be at the plan's last absolute target by then: what VLASH's code does."""
+    """The robot will be at the plan's last absolute target by then, as in VLASH's code."""
 
 
 @dataclass(frozen=True)
 class IntegratedDeltas:
-    """The plan's motion from now until then, added to the measured state: what VLASH's paper writes.
+    """The plan's motion until then is added to the measured state, as in VLASH's paper.
 
-    s(t+d) = s(t) + a(t) + ... + a(t+d-1): the distance the robot has from its setpoint now is kept.
+    s(t+d) = s(t) + a(t) + ... + a(t+d-1): the robot's present distance from its setpoint is kept.
     """
 
 
@@ -96,12 +96,12 @@ class IntegratedDeltas:
 class TrackingLag:
     """The arm follows its setpoint r with a first-order lag, dx/dt = (r - x) / tau, from the measured state.
 
-    The gripper is where it is commanded, as in the recipe Offset. Fit tau to the robot with
+    The gripper is at its commanded width, as in the recipe Offset. Fit tau to the robot with
     `predict.fit_time_constant`.
     """
 
     time_constant_s: float
-    """tau [s]: how far behind a steadily moving setpoint the arm runs."""
+    """tau [s]: how far the arm lags a steadily moving setpoint."""
 
 
 RollForward = LastTarget | IntegratedDeltas | TrackingLag
@@ -116,14 +116,14 @@ class RolledForwardState:
      state measured       state rolled forward: the answer's row 0 is due here
 
     VLASH, arXiv 2512.01031. Images stay as they were captured. Nothing is rolled forward while no latency is
-    known or the robot stands still.
+    known or the robot is stationary.
     """
 
     when: When = FixedExecutionHorizon()
     inference_delay: int | None = None
     """Rows to roll forward, d; None takes the measured latency, rounded up to rows."""
     model: RollForward | None = None
-    """None takes the one that the policy was trained with (`capabilities.fitted`), or the last target."""
+    """None takes the one that the policy was trained with (`resolve_method`), or the last target."""
 
 
 RequestPart = Synchronous | PlainObservation | PreviousChunk | RolledForwardState

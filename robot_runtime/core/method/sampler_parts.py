@@ -1,11 +1,11 @@
-"""Sampler parts of a method: how the server denoises. `policies/flow/sampler.py` does it.
+"""Sampler parts of a method: how the server denoises. `policies/flow/sampler.py` implements them.
 
-Flow time runs from 0 (noise) to 1 (action), for every part and whatever the paper's direction. Rows:
+Flow time runs from 0 (noise) to 1 (action), for every part, whatever the paper's direction. Rows:
 
     row        0 ... d-1          d ... n-1            n ... H-1
                committed prefix   planned, still open  nothing planned yet
 
-A part that takes a previous chunk gives the committed rows back bit for bit: the robot runs the old ones.
+A part that takes a previous chunk returns the committed rows bit for bit: the robot runs the old ones.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ConstantSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class ClampedPrefix:
-    """Rows of the committed prefix are given as finished (flow time 1) and never change.
+    """Rows of the committed prefix are input as finished (flow time 1) and never change.
 
     Training-time RTC, arXiv 2512.05964.
     """
@@ -31,7 +31,7 @@ class ClampedPrefix:
 
 
 class SoftMask(StrEnum):
-    """How strongly each row is drawn to the previous chunk: 1 on rows below d, 0 from n on, and between
+    """Weight with which each row is drawn to the previous chunk: 1 on rows below d, 0 from n on, and between
 
     row        d-1    d   ...   n-1    n         c_i = (n - i) / (n - d + 1)
     EXP         1   c (e^c - 1) / (e - 1)   0    arXiv 2506.07339, equation 5
@@ -46,14 +46,14 @@ class SoftMask(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RtcGuidance:
-    """Real-time chunking: each step is drawn towards the previous chunk. Needs no training for it.
+    """Real-time chunking: each step is drawn towards the previous chunk. It needs no training.
 
     arXiv 2506.07339, equations 2 to 5; there the planned rows end at n = H - s.
     """
 
     exact_jacobian: bool = True
-    """Draw through the transposed Jacobian of the denoiser, as published: two more passes a step. False
-    takes the identity for it, as LeRobot does."""
+    """Whether to use the transposed Jacobian of the denoiser, as published: two more passes a step. False
+    takes the identity instead, as LeRobot does."""
     mask: SoftMask = SoftMask.EXP
     max_guidance_weight: float = 5.0
     """Beta of the paper."""
@@ -64,7 +64,7 @@ class RtcGuidance:
 class PrefixPreservedStart:
     """Denoise from the previous chunk, zeros behind it, and put the prefix back after every step.
 
-    REMAC, arXiv 2601.20130. The network is told which rows are committed. Without a previous chunk the start
+    REMAC, arXiv 2601.20130. The network's input marks the committed rows. Without a previous chunk the start
     is noise, as for any flow.
     """
 
@@ -75,8 +75,8 @@ class PrefixPreservedStart:
 class LambdaMaskedPrefix:
     """Prefix rows are clean and stay so, under one flow time for all rows.
 
-    Xiaomi-Robotics-0, arXiv 2602.12684. The network is told which rows those are; its lambda-shaped attention
-    belongs to it.
+    Xiaomi-Robotics-0, arXiv 2602.12684. The network's input marks those rows; its lambda-shaped attention is
+    part of the network.
     """
 
     num_steps: int | None = None
@@ -86,40 +86,40 @@ class LambdaMaskedPrefix:
 class HorizonAwareSchedule:
     """Near rows finish in few steps and are sent at once, far rows take all; the prefix is clamped.
 
-    FASTER, arXiv 2603.19199, equations 5 to 10; see `core.schedule`.
+    FASTER, arXiv 2603.19199, equations 5 to 10; see `core.method.schedule`.
     """
 
     alpha: float = 0.6
-    """How fast the finish time grows along the chunk; 1 is linear, smaller makes middle rows later."""
+    """Exponent of the finish time along the chunk; 1 is linear, smaller makes middle rows later."""
     u0: float | None = None
     """The first open row is finished at flow time 1 - u0; None means (N - 1) / N: after the first step."""
     num_steps: int = 10
     """N, for the last row."""
     early_stop_rows: int | None = None
-    """End the answer with the step that has finished so many open rows; None finishes the chunk."""
+    """End the answer with the step that has finished this many open rows; None finishes the chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfSamples:
     """Draw several chunks, answer with the one that agrees best with the previous chunk.
 
-    Bidirectional decoding, arXiv 2408.17355. Needs no training for it.
+    Bidirectional decoding, arXiv 2408.17355. It needs no training.
     """
 
     num_samples: int = 16
     rho: float | None = None
-    """Row i of the overlap weighs rho^i, as published; None takes `SoftMask.EXP`, as RTC's paper does."""
+    """Row i of the overlap has weight rho^i, as published; None takes `SoftMask.EXP`, as RTC's paper does."""
     num_contrast: int = 0
-    """Also be near to so many of the policy's own samples and far from as many of a weaker checkpoint's;
-    0 does without, as the policy must if it was given none."""
+    """Number of the policy's own samples to be near to, and of a weaker checkpoint's to be far from; 0: no
+    contrast, as needed for a policy without such a checkpoint."""
     num_steps: int | None = None
 
 
 class Consensus(StrEnum):
-    """What stands for several samples."""
+    """The chunk that represents several samples."""
 
     MEAN = "mean"
-    """Their average, which may be none of them: between two ways round a post there is the post."""
+    """Their average, which may be invalid: between two paths round a post is the post."""
     MEDOID = "medoid"
     """The sample with the smallest summed distance to the others."""
 
@@ -144,7 +144,7 @@ SamplerPart = (
     | AveragedSamples
 )
 PREFIXLESS = (ConstantSchedule, AveragedSamples)
-"""Parts that make nothing of a previous chunk and refuse a committed prefix."""
+"""Parts that ignore a previous chunk and refuse a committed prefix."""
 
 
 def num_samples(part: SamplerPart) -> int:

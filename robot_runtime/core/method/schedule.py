@@ -1,6 +1,6 @@
-"""When each row of a streamed answer is finished: the horizon-aware schedule of FASTER (arXiv 2603.19199).
+"""The horizon-aware schedule of FASTER (arXiv 2603.19199): when each row of a streamed answer is finished.
 
-Global flow time s runs from 0 to 1 in N steps and every row has a finish time f of its own:
+Global flow time s runs from 0 to 1 in N steps, and every row has its own finish time f:
 
     s = 0      1/N                                 1
     row d      |=|                                      f = 1 - u0: finished after the first step
@@ -18,7 +18,7 @@ import numpy as np
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.values.shapes import Float, Int
 
-_ROUNDING = 1e-9  # a finish time that is a step's but for rounding belongs to that step
+_ROUNDING = 1e-9  # a finish time that equals a step's up to rounding belongs to that step
 
 
 def finish_times(
@@ -35,7 +35,7 @@ def finish_times(
 def finish_steps(
     part: HorizonAwareSchedule, *, horizon: int, inference_delay: int = 0
 ) -> Int[np.ndarray, " H"]:
-    """Network calls after which each row is final, 0 for committed rows; never falls along the chunk."""
+    """Network calls after which each row is final, 0 for committed rows; nondecreasing along the chunk."""
     times = finish_times(part, horizon=horizon, inference_delay=inference_delay)
     return np.ceil(part.num_steps * times - _ROUNDING).astype(int)
 
@@ -52,13 +52,13 @@ def flow_times(
 
 
 def answer_rows(part: SamplerPart, *, horizon: int, inference_delay: int = 0) -> int:
-    """Rows an answer has: the horizon, or fewer if the sampler stops early.
+    """Number of rows of an answer: the horizon, or fewer if the sampler stops early.
 
-    An early stop ends with the step that has finished the open rows asked for, and that step may have
-    finished more: those are sent too.
+    An early stop ends with the step that has finished the requested open rows; if that step has finished
+    more, those are sent too.
     """
     if not isinstance(part, HorizonAwareSchedule) or part.early_stop_rows is None:
         return horizon
     steps = finish_steps(part, horizon=horizon, inference_delay=inference_delay)
-    last_asked_for = min(inference_delay + part.early_stop_rows, horizon) - 1
-    return int((steps <= steps[last_asked_for]).sum())
+    last_requested = min(inference_delay + part.early_stop_rows, horizon) - 1
+    return int((steps <= steps[last_requested]).sum())

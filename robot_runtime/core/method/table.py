@@ -1,8 +1,8 @@
-"""A published way of running chunks is a row of one table: request part x sampler part x splice part.
+"""The table of methods: each published method is a request part x sampler part x splice part.
 
-Some also correct on the robot what the policy has planned.
+Some also correct the policy's rows on the robot.
 
-Adding a method means adding a row and at most one part. No part knows which method it serves.
+A new method needs one entry and at most one new part. No part knows which method it serves.
 """
 
 from dataclasses import dataclass, field, replace
@@ -51,24 +51,24 @@ from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """One row of the table."""
+    """One entry of the table."""
 
     request: RequestPart
     sampler: SamplerPart
     splice: SplicePart
     """When row 0 of a chunk is due."""
     blend: Blend = field(default_factory=Replace)
-    """What becomes of the rows that meet an old plan."""
+    """How rows blend with an old plan."""
     correction: Correction = field(default_factory=NoCorrection)
-    """What newer observations add to the rows of the plan."""
+    """How newer observations correct the rows of the plan."""
 
 
 _PIPELINE = FixedExecutionHorizon(rows=2, rows_from_measured=4, max_in_flight=8)
 """Covers a latency of 16 rows. At 400 ms, 60 seeds, `strike` succeeds 37 times asked every 4 rows, 44 every
-2, 44 every row, which is what the delayed expert does (43)."""
+2, 44 every row, as the delayed expert does (43)."""
 _VLASH_OVERLAP = 4
 _VLASH_LONGEST = 8
-"""Rows by which VLASH's own examples roll states forward at most in training."""
+"""Most rows by which VLASH's own examples roll states forward in training."""
 METHODS = MappingProxyType(
     {
         "synchronous": Method(request=Synchronous(), sampler=ConstantSchedule(), splice=FromRowZero()),
@@ -155,8 +155,8 @@ METHODS = MappingProxyType(
 def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
     """The method of that name, its execution horizon replaced if given; UnknownNameError lists the names.
 
-    A method that asks as soon as possible asks every so many rows instead. One whose overlap is all rows that
-    are run, n = o, keeps it so.
+    A method that asks as soon as possible asks every `execution_horizon` rows instead. One whose overlap is
+    all rows that are run, n = o, keeps n = o.
     """
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)

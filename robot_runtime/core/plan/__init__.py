@@ -1,1 +1,1 @@
-"""What becomes of an answer: the timeline, what enters it, and the limits on what leaves it."""
+"""Processing of answers: the timeline, the chunks that enter it, and the limits of its commands."""

@@ -1,10 +1,10 @@
-"""Answers under way: `Answers` puts the parts of each together and their rows into the plan.
+"""Open answers: `Answers` assembles the parts of each and puts their rows into the plan.
 
-part of an answer ─► nobody asked for it │ rows missing │ wrong shape ─► refused
-                                         │
-                     rows of `Pending` ◄─┘   a later observation answered already ─► refused
-                            │
-                            └─► as far as they are run: blended ─► ChunkTimeline
+part of an answer ─► no such request │ rows missing │ wrong shape ─► refused
+                                     │
+                 rows of `Pending` ◄─┘   a later observation answered already ─► refused
+                        │
+                        └─► rows that may run: blended ─► ChunkTimeline
 """
 
 from dataclasses import dataclass
@@ -26,11 +26,12 @@ from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.waypoints import Waypoints
 
 FAR_SEAM = 0.3
-"""How far a chunk may begin from the plan unmentioned: the largest joint [rad], or the hand [m]."""
+"""A chunk that begins farther than this from the plan is counted: largest joint [rad], or end effector
+[m]."""
 
 
 class PartOutcome(Enum):
-    """What became of a part of a chunk."""
+    """The outcome of a part of a chunk."""
 
     RUNS = "its rows are in the plan"
     WAITS = "more of its rows are needed: those that have come are past, or too few to match it to the robot"
@@ -48,47 +49,47 @@ class PartOutcome(Enum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Splice:
-    """A chunk's entry into the plan."""
+    """How a chunk entered the plan."""
 
     t_ns: int
     source: Source
     latency_ns: int
-    """From capture of the observation, its oldest part, to this splice [ns]."""
+    """From capture of the observation's oldest part to this splice [ns]."""
     t0_ns: int
     """When row 0 is due, or was [ns]."""
     seam: Seam
     first_fresh_row: int
-    """Rows before this one were meant for times at which the robot was already on its way elsewhere: if they
-    run all the same, the robot repeats what it has done. 0 if it stood still."""
+    """Rows before this one were meant for times at which the robot already followed another plan: if they
+    run all the same, the robot repeats motion. 0 if it was stationary."""
     picture_age_ns: int = 0
-    """How much older than the state the oldest picture of the observation was [ns]."""
+    """How much older than the state the oldest image of the observation was [ns]."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Pending:
-    """An answer that is under way, with the rows that have come."""
+    """An open answer, with the rows that have come."""
 
     request: ChunkRequest
     t_obs_ns: int
     """Capture time; the request's own observation may carry a state rolled forward."""
     t_oldest_ns: int
-    """The same of the oldest part of the observation."""
+    """Capture time of the oldest part of the observation."""
     rows: np.ndarray
     num_rows: int = 0
     is_complete: bool = False
     num_placed: int = 0
     """Rows that are in the plan or were dropped."""
     stood_still: bool = False
-    """The robot stood at rest when its first row that was not committed was due, and has since."""
+    """Whether the robot was at rest when its first row that was not committed was due, and has been since."""
     is_void: bool = False
-    """Its request was told of a motion that did not come about so."""
+    """Whether its request assumed a motion that did not take place."""
     has_run: bool = False
-    """Some of its rows were still to come when they arrived."""
+    """Whether some of its rows were still to come when they arrived."""
     t0_ns: int | None = None
 
 
 class Answers:
-    """One robot's, oldest first; void ones are kept until they are complete."""
+    """The open answers of one robot, oldest first; void ones are kept until they are complete."""
 
     def __init__(
         self,
@@ -103,8 +104,8 @@ class Answers:
         lead_ns: int = 0,
     ) -> None:
         """
-        splice: where in time an answer goes into the timeline.
-        blender, corrector: what its rows become there, and are moved by later.
+        splice: where in time an answer enters the timeline.
+        blender, corrector: blend its rows with the old plan, and correct them later.
         limits: rows far outside them are refused.
         lead_ns: how far ahead of the clock rows are sent, see `PartLatency` [ns].
         """
@@ -115,30 +116,30 @@ class Answers:
         self._pending: dict[int, Pending] = {}
         self._newest_id = -1
         self.last_splice: Splice | None = None
-        """Of the answer that ran last."""
+        """How the last answer entered the plan."""
 
     @property
     def open_ids(self) -> tuple[int, ...]:
-        """Requests whose answers are not complete, but for void ones."""
+        """Ids of requests whose answers are neither complete nor void."""
         return tuple(i for i, pending in self._pending.items() if not pending.is_void)
 
     def expect(self, request: ChunkRequest, *, t_obs_ns: int, t_oldest_ns: int) -> None:
-        """A request goes out; fields as in `Pending`."""
+        """Note a request that goes out; arguments as in `Pending`."""
         rows = np.empty((self._spec.horizon, self._spec.dim))
         self._pending[request.request_id] = Pending(
             request=request, t_obs_ns=t_obs_ns, t_oldest_ns=t_oldest_ns, rows=rows
         )
 
     def drop(self, request_id: int) -> Pending | None:
-        """The rest of it is not wanted or will not come; what was open of it."""
+        """Forget an answer whose rest is not wanted or will not come; returns it if it was open."""
         return self._pending.pop(request_id, None)
 
     def clear(self) -> None:
-        """None is open any more."""
+        """Forget all open answers."""
         self._pending.clear()
 
     def take(self, part: ChunkPart, epoch: int) -> Pending | PartOutcome:
-        """Add rows to the answer they belong to; why not, if they are refused."""
+        """Add rows to the answer they belong to; returns it, or why they are refused."""
         pending = self._pending.get(part.request_id)
         if pending is None or part.epoch != epoch:
             return PartOutcome.UNKNOWN
@@ -166,13 +167,13 @@ class Answers:
         state: RobotState | None,
         still_since_ns: int,
     ) -> Seam | PartOutcome:
-        """Put what has come of an answer into the plan: where it met it, or why nothing was to be put there.
+        """Put the rows of an answer that have come into the plan; returns the seam, or why none entered.
 
-        Requests that count on its rows running earlier than they do are void from then on.
+        Requests that assume that its rows run earlier than they do are void from then on.
 
         rows_to_run: rows of a chunk that may run.
-        state: newest measured one; still_since_ns: since when the robot stands, if it does.
-        ValueError: its numbers are no rows. FarRowsError: they lie far outside the robot's ranges.
+        state: the newest measured; still_since_ns: since when the robot has been stationary, if it is.
+        ValueError: its numbers are invalid rows. FarRowsError: they lie far outside the robot's ranges.
         """
         request, dt_ns = pending.request, self._spec.dt_ns
         chunk = self._chunk(pending)
@@ -180,7 +181,7 @@ class Answers:
         refuse_far(waypoints, self._limits, chunk.anchor)
         is_whole = pending.is_complete or waypoints.num_rows == rows_to_run
         if pending.has_run and waypoints.num_rows == pending.num_placed:
-            return PartOutcome.RUNS  # what came lies beyond the rows that are run
+            return PartOutcome.RUNS  # the new rows lie beyond those that may run
         if pending.t0_ns is None:
             start_ns = chunk.t_obs_ns + request.inference_delay * dt_ns
             pending.stood_still = self._stands_since(start_ns, still_since_ns)
@@ -213,7 +214,7 @@ class Answers:
         return seam
 
     def check(self, pending: Pending) -> None:
-        """Look at what has come of an answer that is not to run. ValueError, FarRowsError: as in `place`."""
+        """Check the rows of an answer that will not run. ValueError, FarRowsError: as in `place`."""
         chunk = self._chunk(pending)
         refuse_far(Waypoints.from_chunk(chunk), self._limits, chunk.anchor)
 
@@ -227,7 +228,7 @@ class Answers:
         )
 
     def _began(self, pending: Pending, seam: Seam, source: Source, now_ns: int) -> None:
-        """The first rows of an answer are in the plan."""
+        """Note that the first rows of an answer are in the plan."""
         assert pending.t0_ns is not None
         pending.has_run = True
         if seam.jump > FAR_SEAM:
@@ -248,7 +249,7 @@ class Answers:
             pending.is_void = pending.is_void or later > request_id
 
     def _stands_since(self, t_ns: int, still_since_ns: int) -> bool:
-        """Whether the robot is at rest and was so at that time, or will be by then."""
+        """Whether the robot is at rest and was at that time, or will be by then."""
         claimed_ns = self._timeline.claimed_ns
         is_at_rest = self._timeline.phase(max(t_ns, claimed_ns)) is Phase.REST
         return is_at_rest and (t_ns > claimed_ns or still_since_ns <= t_ns)

@@ -1,7 +1,7 @@
-"""One axis of the last gate in plain numbers, with which arithmetic is quicker: `Axis`.
+"""One axis of the command limiter, in plain floats for speed: `Axis`.
 
-It knows its limits, how it moves, and whether it may be somewhere: inside its limits, and able to be braked
-to a stand inside them. From there it may go on as it brakes: so it is never without a way.
+It knows its limits, how it moves, and whether a state is safe: inside its limits, and able to brake to rest
+inside them. From a safe state it can always continue by braking, so there is always a next setpoint.
 """
 
 import math
@@ -10,31 +10,32 @@ from collections.abc import Callable
 from robot_runtime.core.plan.braking import Brake
 
 _MARGIN = 1.0 - 1e-6
-"""Share of a limit that is used: differences of rounded numbers must not pass it."""
+"""Share of a limit that is used: differences of rounded numbers must not exceed it."""
 _PLANNED = 1.0 - 1e-6
-"""Share of that which a path is planned with, so that rounding does not refuse it."""
+"""Share of that with which a path is planned, so that rounding does not make it unsafe."""
 _ULP = 2.0**-52
 _NEAR = 16.0
-"""Axes without position limits: how far they go before rounding is looked at again [m] or [rad]."""
+"""Axes without position limits: distance after which rounding is reconsidered [m] or [rad]."""
 _SNAP = 0.25
 """Share of the jerk that closing the last gap may take: the two steps after it take three times that."""
 _EASY = 0.8
-"""Share of the acceleration that nearing the end of a range plans with, so that guarding it rarely brakes."""
+"""Share of the acceleration planned with near the end of a range, so that the range check rarely brakes."""
 _HALVINGS = 12
-"""Of what is still open in `toward` and `span`."""
+"""Bisection steps in `toward` and `span`."""
 _LONG_RAMP = 64.0
-"""Periods from no to all acceleration up to which a brake is followed along a speed curve one by one."""
+"""Periods from no to full acceleration up to which a brake is checked against a speed curve one by one."""
 _LONG_BRAKE = 400
-"""More periods than that takes: two ramps down, one up."""
+"""More periods than such a brake takes: two ramps down, one up."""
 _LONGEST = 1e9
-"""Periods after which an axis is as fast as it ever will be: keeps numbers sane."""
+"""Periods after which an axis is at top speed: keeps numbers sane."""
 _TINY = 1e-120
 _CREEP = 1e-6
-"""Share of the speed with which a range ends that a speed curve closes."""
+"""Share of the top speed at which a range that a speed curve closes ends."""
 
 
 class Axis:
-    """Numbers are per control period, s = u_k - u_k-1, b = s_k - s_k-1, but for `path` and `planned`."""
+    """One axis; numbers are per control period, s = u_k - u_k-1, b = s_k - s_k-1, except `path`,
+    `planned`."""
 
     def __init__(
         self,
@@ -47,10 +48,10 @@ class Axis:
         high: float = math.inf,
         is_rate: bool = False,
     ) -> None:
-        """low, high: position limits. is_rate: the axis is a speed itself; its jerk has no meaning."""
+        """low, high: position limits. is_rate: the axis is a speed itself; its jerk is unused."""
         self._limits, self._dt, self.is_rate = (speed, acceleration, jerk), period_s, is_rate
         self.low, self.high = low, high
-        self.end_low, self.end_high = low, high  # as far as it is led
+        self.end_low, self.end_high = low, high  # the range of its targets
         self.curve_low, self.curve_high = -math.inf, math.inf
         self.gain, self.offset = math.inf, 0.0
         self._has_curve = False
@@ -59,9 +60,9 @@ class Axis:
         self.stand()
 
     def fit(self, extent: float) -> None:
-        """Make room for the rounding of setpoints as large as `extent`: n-th differences have 2^n of it.
+        """Allow for the rounding of setpoints as large as `extent`: n-th differences have 2^n of it.
 
-        A brake sums such errors up; what it ends beyond a limit for them is cut off.
+        A brake sums such errors up; the part of its end beyond a limit that they cause is cut off.
         """
         speed, acceleration, jerk = self._limits
         dt, self.extent, ulp = self._dt, extent, _ULP * extent
@@ -85,7 +86,8 @@ class Axis:
         self._long = 0.5 / self.acceleration
 
     def follow_curve(self, low: float, high: float, gain: float, offset: float) -> None:
-        """Speeds by position, as in `SpeedCurve`, less rounding; where next to none is left it ends."""
+        """Limit speeds by position, as in `SpeedCurve`, less rounding; the range ends where hardly any speed
+        is left."""
         dt = self._dt
         self._has_curve = True
         self.curve_low, self.curve_high = low, high
@@ -95,11 +97,13 @@ class Axis:
         self.end_low, self.end_high = max(self.low, low + closed), min(self.high, high - closed)
 
     def stand(self) -> None:
+        """Set speed and acceleration to 0."""
         self.s = self.b = 0.0
         self.path: tuple[float, float] | None = None
-        """Speed and acceleration of the continuous path it is led along, at the last setpoint."""
+        """Speed and acceleration of the continuous path it follows, at the last setpoint."""
 
     def go(self, step: float, path: tuple[float, float] | None = None) -> None:
+        """Take a step; path: as the attribute."""
         self.b, self.s = step - self.s, step
         self.path = path
 
@@ -122,9 +126,9 @@ class Axis:
         )
 
     def may_be(self, at: float, s: float, b: float) -> bool:
-        """Whether it may be there, moving so: beyond an end of its range, only if its brake never goes out.
+        """Whether the state is safe: beyond an end of the range, only if its brake never leads farther out.
 
-        A short way to say yes comes first: from w a brake takes no more than w (2 + B / 2h) + w² / 2B.
+        A quick sufficient test comes first: from w a brake takes no more than w (2 + B / 2h) + w² / 2B.
         """
         w = abs(s) + b * b * self._curb
         way = w * (abs(b) / self.jerk + self._late + w * self._long)
@@ -141,7 +145,7 @@ class Axis:
         )
 
     def _may_go_up(self, room: float, curve_room: float, s: float, b: float) -> bool:
-        """Whether the brake ends within its room upwards, and keeps to the speeds on the way there."""
+        """Whether the brake ends within the room above, and keeps to the speeds until then."""
         if room < 0.0:
             return not self.brake.rises(s, b)
         if not (s <= self.speed and self.brake.peak(s, b) <= self.speed):
@@ -164,7 +168,7 @@ class Axis:
             if s > 0.0 and (s + c) * (s + c) > gain * room:
                 return False
             then = brake.next(s, b)
-            if then == b == -brake.most and s >= brake.ramp:  # fully: the rest of that at once
+            if then == b == -brake.most and s >= brake.ramp:  # full braking: all its periods at once
                 n = math.floor((s - brake.ramp) / brake.most) + 1
                 if not self._is_below_curve_braked(room, s, n):
                     return False
@@ -176,7 +180,7 @@ class Axis:
         return False
 
     def _is_below_curve_braked(self, room: float, s: float, n: int) -> bool:
-        """The same for n periods of all acceleration: what is left, k room - (s + c)², is a parabola in k."""
+        """The same for n periods of full braking: the margin, k room - (s + c)², is a parabola in k."""
         most, gain, c = self.brake.most, self.gain, self.offset
         bend = 0.5 * gain * most - most * most
         slope = 2.0 * most * (s + c) - gain * (s - 0.5 * most)
@@ -187,8 +191,8 @@ class Axis:
         return all(left + k * (slope + bend * k) >= 0.0 for k in ks)
 
     def toward(self, at: float, gap: float, *, share: float = 1.0) -> float:
-        """The longest step towards an aim, at most that share of the way, from which it can be braked to a
-        stand there; else the brake."""
+        """The longest step towards a target, at most `share` of the gap, from which the axis can brake to
+        rest there; otherwise the braking step."""
         sign = 1.0 if gap >= 0.0 else -1.0
         s, b, gap = sign * self.s, sign * self.b, abs(gap) + self.tolerance
         least = self.brake.next(s, b)
@@ -203,7 +207,7 @@ class Axis:
         return sign * (s + _farthest(least, most, is_good))
 
     def span(self, at: float) -> tuple[float, float]:
-        """The least and the most that it may step next; the brake lies between them."""
+        """The smallest and the largest safe next step; the braking step lies between them."""
         brake = self.brake.next(self.s, self.b)
         ends = max(self.b - self.jerk, -self.acceleration), min(self.b + self.jerk, self.acceleration)
 
@@ -215,7 +219,7 @@ class Axis:
         return low, high
 
     def easy_speed(self, room: float) -> float:
-        """Speed from which the axis still comes to a stand within its room with some ease [1/s]."""
+        """Speed from which the axis stops within its room with some reserve [1/s]."""
         speed, acceleration, _ = self.planned
         if room == math.inf:
             return speed
@@ -224,10 +228,10 @@ class Axis:
         return min(speed, math.sqrt(lost * lost + 2.0 * brake * max(room, 0.0)) - lost)
 
     def curve_speed(self, room: float) -> float:
-        """Speed with which the axis keeps to its speed curve with some ease; never quite none [1/s].
+        """Speed at which the axis keeps to its speed curve with some reserve; never quite 0 [1/s].
 
-        A speed curve v = -c + sqrt(k d) is followed where that takes no more than k v / 2 (v + c) <= A; what
-        is faster comes down to there with A.
+        A speed curve v = -c + sqrt(k d) is followed where that takes no more than k v / 2 (v + c) <= A; from
+        higher speeds the axis decelerates to it with A.
         """
         speed, acceleration, _ = self.planned
         if not self._has_curve:
@@ -245,7 +249,7 @@ def _with_slack(limit: float, slack: float) -> float:
 
 
 def _farthest(least: float, most: float, is_good: Callable[[float], bool]) -> float:
-    """As far from the least towards the most as is good; the least if nothing is."""
+    """The good value farthest from `least` towards `most`, by bisection; `least` if none is good."""
     if is_good(most):
         return most
     if is_good(least):

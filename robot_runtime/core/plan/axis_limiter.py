@@ -1,20 +1,20 @@
-"""The arithmetic of the last gate: `AxisLimiter` leads n axes to a moving target, never beyond their limits.
+"""The arithmetic of the command limiter: `AxisLimiter` moves n axes to a moving target within their limits.
 
-What counts is what was sent: with u_k the k-th setpoint and dt the control period,
+The limits apply to what is sent: with u_k the k-th setpoint and dt the control period,
 
     v_k = (u_k - u_k-1) / dt     a_k = (v_k - v_k-1) / dt     j_k = (a_k - a_k-1) / dt
 
-stay within speed, acceleration and jerk at every k, whatever is asked for. A target that keeps to them passes
-untouched. Any other is approached along a time-optimal path (Ruckig: Berscheid and Kroeger, RSS 2021), in the
+stay within speed, acceleration and jerk at every k, whatever the target. A target that keeps to them passes
+unchanged. Any other is approached along a time-optimal path (Ruckig: Berscheid and Kroeger, RSS 2021), in the
 frame that moves with the target, so that a moving target is met at its own speed:
 
     x = u - target,   x' = u' - target'    to (0, 0), with the bounds of u' shifted by target'
 
 Samples of a path whose third derivative keeps to a bound have third differences that keep to it, too.
 
-Ruckig only suggests. What counts is looked at in what would be sent, and a setpoint from which the axis
-could not be braked to a stand inside all its limits is never sent (`axis`, `braking`): so braking begins
-early enough to stand at a position limit, and there is always a next setpoint.
+Ruckig only proposes setpoints. Each is checked as it would be sent, and one from which the axis could not
+brake to rest inside all its limits is never sent (`axis`, `braking`): so braking begins early enough to stop
+at a position limit, and there is always a next setpoint.
 """
 
 import math
@@ -35,38 +35,39 @@ from robot_runtime.core.plan.limits import MotionLimits, SpeedCurve
 from robot_runtime.core.values.shapes import Float
 
 _RESERVE = 0.7
-"""Share of the acceleration that coming to the target's speed plans with, so that stopping there never needs
-all of it: the target may lose speed meanwhile."""
+"""Share of the acceleration with which matching the target's speed is planned, so that stopping there never
+needs all of it: the target may slow down meanwhile."""
 _FRAME = 0.98
 """Share of the speed up to which a target is followed at its own; the rest is left for catching up."""
 _FAR_S = 10.0
-"""A target farther away than top speed for so long is as far as that [s]; keeps numbers sane."""
+"""Targets farther away than top speed for this long are clipped to that distance [s]; keeps numbers sane."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shortfall:
-    """What a setpoint lost to the limits."""
+    """How far a setpoint falls short of its target, and because of which limits."""
 
     distance: float
-    """How far short of the target it stays, the worst axis [rad] or [m]."""
+    """Distance to the target, the worst axis [rad] or [m]."""
     position: bool = False
-    """The target lies beyond a position limit."""
+    """Whether the target lies beyond a position limit."""
     velocity: bool = False
-    """To be at the target now would take more speed; so too for the next two, catching up included."""
+    """Whether being at the target now would take more speed; so too for the next two, catching up
+    included."""
     acceleration: bool = False
     jerk: bool = False
     not_finite: bool = False
-    """The target was NaN or infinite: the axes brake."""
+    """Whether the target was NaN or infinite: the axes brake."""
 
     def of_rates(self) -> "Shortfall":
-        """The same of axes that are speeds: what is a position to the gate is a speed, and so on."""
+        """The same for axes that are speeds: the limiter's position is a speed, and so on."""
         return replace(
             self, position=False, velocity=self.position, acceleration=self.velocity, jerk=self.acceleration
         )
 
 
 class AxisLimiter:
-    """Remembers how its axes move; where they are, and in what coordinates, is their owner's affair."""
+    """Remembers the motion of its axes; their positions and coordinates are kept by the caller."""
 
     def __init__(
         self,
@@ -81,9 +82,9 @@ class AxisLimiter:
         """
         period_s: of the control loop [s]; every step is one period, however long it really took.
         low, high: position limits; None: the axes have none.
-        curve: speeds by position.
-        is_rate: the axes are speeds themselves: `limits` are then of what a speed is (as a position), of its
-            rate (as `speed`) and of the rate's rate (as `acceleration`), and to brake is to get to 0.
+        curve: speed limits by position.
+        is_rate: the axes are speeds themselves: position limits then bound a speed, `limits.speed` its rate
+            and `limits.acceleration` the rate's rate, and braking leads to 0.
         """
         n = len(limits.speed)
         self._dt, self._is_rate, self._has_ends = period_s, is_rate, low is not None and high is not None
@@ -107,7 +108,7 @@ class AxisLimiter:
         self._otg, self._out, self._given = Ruckig(n, period_s), OutputParameter(n), self._parameters()
 
     def _parameters(self) -> InputParameter:
-        """Every axis by itself to position, speed and acceleration 0."""
+        """Ruckig's input: every axis by itself to position, speed and acceleration 0."""
         out, zeros = InputParameter(len(self._axes)), [0.0] * len(self._axes)
         out.synchronization = Synchronization.No
         out.max_jerk = [axis.planned[2] for axis in self._axes]
@@ -115,23 +116,24 @@ class AxisLimiter:
         return out
 
     def reset(self) -> None:
-        """Stand."""
+        """Set all axes to rest."""
         for axis in self._axes:
             axis.stand()
 
     @property
     def is_at_rest(self) -> bool:
+        """Whether no axis moves."""
         return not any(axis.s or axis.b for axis in self._axes)
 
     def may_pass(self, position: list[float], wanted: list[float]) -> bool:
-        """Whether none is beyond a position limit by a last bit that is lost in a gap."""
+        """Whether no axis exceeds a position limit, not even by a last bit that is lost in a gap."""
         return all(
             min(axis.low, p) <= to <= max(axis.high, p)
             for axis, p, to in zip(self._axes, position, wanted, strict=True)
         )
 
     def placed(self, position: list[float], steps: list[float]) -> list[float]:
-        """Where steps lead to: not beyond a position limit by the last bit of a rounded number."""
+        """The positions after steps, not beyond a position limit by the last bit of a rounded number."""
         return [
             min(max(p + step, min(axis.low, p)), max(axis.high, p))
             for axis, p, step in zip(self._axes, position, steps, strict=True)
@@ -140,9 +142,9 @@ class AxisLimiter:
     def step(
         self, position: list[float], gap: list[float], lag: list[float], speed: list[float]
     ) -> tuple[list[float], Shortfall | None]:
-        """One period on: how far every axis goes from where it was sent last, and what that falls short of.
+        """Advance one period: the step of every axis from its last setpoint, and the shortfall.
 
-        position: that was sent last; of axes without position limits, how far from the origin they are.
+        position: the last setpoint; of axes without position limits, their distance from the origin.
         gap: from there to the target now. lag: from there to the target of the period before.
         speed: of the target, per second.
         """
@@ -168,7 +170,7 @@ class AxisLimiter:
             min(max(to_go, axis.end_low - p), axis.end_high - p)
             for axis, p, to_go in zip(self._axes, position, gap, strict=True)
         ]
-        out = self._lead(position, gap, aims, speed, passing)
+        out = self._approach(position, gap, aims, speed, passing)
         return out, Shortfall(
             distance=max(abs(to_go - step) for to_go, step in zip(gap, out, strict=True)),
             position=any(abs(aim - to_go) > 1e-12 for aim, to_go in zip(aims, gap, strict=True)),
@@ -178,7 +180,7 @@ class AxisLimiter:
         )
 
     def brake(self, position: list[float]) -> list[float]:
-        """One period on, losing speed as fast as the limits allow: how far every axis goes."""
+        """Advance one period, braking as hard as the limits allow: the step of every axis."""
         steps = []
         for axis, p in zip(self._axes, position, strict=True):
             step = axis.stop.next(p, axis.s) if self._is_rate else axis.s + axis.brake.next(axis.s, axis.b)
@@ -187,13 +189,13 @@ class AxisLimiter:
         return steps
 
     def _look_at_rounding(self, position: list[float]) -> None:
-        """Far from the origin numbers are coarse: leave the differences of setpoints room for that."""
+        """Allow for rounding in the differences of setpoints: far from the origin numbers are coarse."""
         for axis, p in zip(self._axes, position, strict=True):
             if abs(p) > axis.extent:
                 axis.fit(2.0 * abs(p))
                 self._given = self._parameters()
 
-    def _lead(
+    def _approach(
         self,
         position: list[float],
         gap: list[float],
@@ -201,10 +203,10 @@ class AxisLimiter:
         speed: list[float],
         passing: list[bool],
     ) -> list[float]:
-        """Steps towards targets that move, of the axes that cannot pass.
+        """Steps towards moving targets, for the axes that cannot pass unchanged.
 
-        Where the way to meet a target is not safe, as when it moves on beyond a limit, or there is none, the
-        axis goes as far as it can and still stop at the target.
+        Where the path to a target is not safe, e.g. because the target moves beyond a limit, or there is no
+        path, the axis goes as far as it can and still stop at the target.
         """
         x, frames = self._ask(position, aims, speed)
         is_found = self._update()
@@ -226,7 +228,7 @@ class AxisLimiter:
     def _ask(
         self, position: list[float], aims: list[float], speeds: list[float]
     ) -> tuple[list[float], list[float]]:
-        """Tell Ruckig how every axis moves in the frame of its target: (positions, frames' speeds)."""
+        """Set Ruckig's input in the frame of each target: returns (positions, frames' speeds)."""
         x, v, a, frames, ups, downs, most, least = [], [], [], [], [], [], [], []
         for axis, p, aim, speed in zip(self._axes, position, aims, speeds, strict=True):
             up, down = axis.curve_speed(axis.curve_high - p), axis.curve_speed(p - axis.curve_low)
@@ -252,7 +254,7 @@ class AxisLimiter:
         return x, frames
 
     def _update(self) -> bool:
-        """Whether Ruckig found a way; at some states it fails, also by results that it cannot name."""
+        """Whether Ruckig found a path; in some states it fails, also by results that it cannot name."""
         self._otg.reset()
         try:
             return self._otg.update(self._given, self._out) in (Result.Working, Result.Finished)

@@ -1,9 +1,9 @@
-"""Blends: what becomes of a chunk's rows where they meet an old plan. When they are due is `splice`'s affair.
+"""Blends a chunk's rows with the old plan that they meet: `Blender`. `splice` decides when they are due.
 
 last sample          now
     |                 |
 ●───┼──●──────●──────●──────●      old plan, as it was when the chunk's first rows came
-    └───────○──────○──────○────    new rows; each is blended with what the old plan says for its time
+    └───────○──────○──────○────    new rows; each is blended with the old plan at its time
 """
 
 import numpy as np
@@ -32,11 +32,11 @@ from robot_runtime.errors import InvalidValueError
 class Blender:
     """Blends one chunk after the other, each of which may come in several parts.
 
-    What has been sent is not its business: it writes no row that is due at or before the last sample.
+    It changes no row that is due at or before the last sample.
     """
 
     def __init__(self, part: Blend, *, dt_ns: int) -> None:
-        """InvalidValueError: a part's number makes no sense."""
+        """InvalidValueError: a number of the part is out of range."""
         match part:
             case WeightedAverage(old_weight=weight) if not 0.0 <= weight < 1.0:
                 raise InvalidValueError(f"the weight of the old plan must lie in [0, 1), got {weight}")
@@ -51,13 +51,13 @@ class Blender:
         self._current: TimedWaypoints | None = None
 
     def forget(self) -> None:
-        """The robot was halted or reset: what earlier chunks said is void."""
+        """Forget all chunks: the robot was halted or reset."""
         self._past, self._current, self._old = [], None, None
 
     def begin(self, timeline: ChunkTimeline, *, t0_ns: int, stood_still: bool) -> None:
-        """Another chunk comes, its row 0 due at `t0_ns`; the timeline is what it meets.
+        """Begin another chunk, its row 0 due at `t0_ns`; timeline: the plan that it meets.
 
-        A robot that stood still has no plan that the chunk would have to agree with.
+        If the robot was stationary, there is no old plan to blend with.
         """
         if isinstance(self._part, Replace):
             return
@@ -100,7 +100,8 @@ class Blender:
         return held_as_in(waypoints, mixed)
 
     def _ensembled(self, chunk: TimedWaypoints, m: float) -> Waypoints:
-        """A running mean over the chunks, oldest first; i counts those that cover a time."""
+        """The running weighted mean over the chunks, oldest first; the rank counts those that cover a
+        time."""
         if not self._past:
             return chunk.waypoints
         first, times = self._open_rows(chunk.waypoints)
@@ -117,14 +118,15 @@ class Blender:
         return with_rows(chunk.waypoints, first, mean)
 
     def _open_rows(self, waypoints: Waypoints) -> tuple[int, Int[np.ndarray, " n"]]:
-        """(first row that is due after what has been sent, due times from there on)."""
+        """The first row that is due after the last sample, and the due times from there on."""
         first = max(0, (self._seam_ns - self._t0_ns) // self._dt_ns + 1)
         return first, self._t0_ns + np.arange(first, waypoints.num_rows) * self._dt_ns
 
     def _mixed_with_old(
         self, waypoints: Waypoints, first: int, times: np.ndarray, share: np.ndarray
     ) -> Waypoints:
-        """Rows from `first` on mixed with the old plan at their times; `share` is the new one's."""
+        """The rows with those from `first` on mixed with the old plan at their times; share: the new
+        one's."""
         assert self._old is not None
         if len(times) == 0:
             return waypoints

@@ -1,18 +1,18 @@
-"""How an axis loses its speed soonest, in plain numbers, exactly, from period to period: `Brake`.
+"""The fastest exact braking law of an axis in discrete time, in plain floats: `Brake`.
 
-What counts is what is sent, so everything is in differences of setpoints u, per control period:
+Limits apply to what is sent, so everything is in differences of setpoints u, per control period:
 
     s_k = u_k - u_k-1   speed         b_k = s_k - s_k-1   acceleration         |b_k - b_k-1| <= h   jerk
 
-An axis that moves at s > 0 brakes with b as low as it may be: no lower than -B, nor than h below the last,
-nor so low that it would turn round before b, rising by h a period, is 0 again. From b = -β that takes
+An axis that moves at s > 0 brakes with the lowest possible b: no lower than -B, nor than h below the last,
+nor so low that it would reverse before b, rising by h a period, is 0 again. From b = -β that takes
 
     R(β) = β + (β - h) + (β - 2h) + ...      while the terms are positive
 
 of the speed, so b is never below -α(s) where R(α) = s. It is the discrete form of the time-optimal brake with
-three pieces (jerk -J, none, +J; Lambrechts et al. 2005). No other way to a stand that does not turn round is
-slower in any period, so none is shorter: who can stop before a limit at all can be braked there. Only an axis
-that already loses speed too hard to stop at 0 turns round: it goes through 0, and brakes from there.
+three pieces (jerk -J, none, +J; Lambrechts et al. 2005). No other way to rest without reversing is slower in
+any period, so none is shorter: an axis that can stop before a limit at all can brake there. Only an axis that
+already decelerates too hard to stop at 0 reverses: it passes 0, and brakes from there.
 
              b ┤──╲
              0 ┼───╲──────────────────────╱──  s = 0
@@ -25,18 +25,18 @@ that already loses speed too hard to stop at 0 turns round: it goes through 0, a
 import math
 
 _LONGEST = 1e6
-"""Periods after which an axis is as fast, and accelerates as hard, as it ever will: keeps numbers sane."""
+"""Periods after which an axis has its top speed and full acceleration: keeps numbers sane."""
 _LEAST = 1e-120
-"""Of the change of acceleration; far below what setpoints can tell."""
+"""Least change of acceleration; far below the resolution of setpoints."""
 
 
 class Brake:
-    """The law for one axis; numbers per period."""
+    """The braking law of one axis; numbers per period."""
 
     __slots__ = ("change", "most", "ramp")
 
     def __init__(self, most: float, change: float) -> None:
-        """most: of the acceleration, B. change: most that it changes in one period, h."""
+        """most: largest acceleration, B. change: its largest change in one period, h."""
         self.change = min(max(change, _LEAST), 2.0 * max(most, _LEAST))
         self.most = min(max(most, _LEAST), _LONGEST * self.change)
         n = math.ceil(self.most / self.change)
@@ -51,34 +51,34 @@ class Brake:
         return min(max(-self._ending(s), b - h), b + h)
 
     def _ending(self, s: float) -> float:
-        """α(s) of a speed s >= 0, or B: how hard it may brake and still come to a stand at 0."""
+        """α(s) of a speed s >= 0, or B: the hardest deceleration from which it still stops at 0."""
         if s >= self.ramp:
             return self.most
         n = self._periods(s)
         return s / n + 0.5 * self.change * (n - 1)
 
     def _periods(self, s: float) -> int:
-        """How many periods the end takes, in which b rises to 0."""
+        """Number of periods of the final piece, in which b rises to 0."""
         return max(math.ceil(0.5 * (math.sqrt(1.0 + 8.0 * s / self.change) - 1.0)), 1)
 
     def peak(self, s: float, b: float) -> float:
-        """The highest speed on the way to a stand."""
+        """The highest speed until rest."""
         if b <= 0.0:
             return s
         k = math.floor(b / self.change)
         return s + k * b - 0.5 * self.change * k * (k + 1)
 
     def rises(self, s: float, b: float) -> bool:
-        """Whether it goes up at all on its way to a stand."""
+        """Whether the axis moves up at all until rest."""
         return s > 0.0 or b - self.change > self._ending(-s)
 
     def reach(self, s: float, b: float) -> float:
-        """How far up it gets at most from where it is on the way to a stand; 0 if it only goes down."""
+        """The largest distance upwards until rest; 0 if the axis only moves down."""
         h = self.change
         if s < 0.0:
             if not self.rises(s, b):
                 return 0.0
-            rise = b - 0.5 * h  # it turns round: up from 0 in the period in which it passes it
+            rise = b - 0.5 * h  # it reverses: up from 0 in the period in which it passes 0
             m = math.ceil((rise - math.sqrt(max(rise * rise + 2.0 * h * s, 0.0))) / h)
             gone = m * s + 0.5 * m * (m + 1) * (b - h * (m + 2) / 3.0)
             return max(gone + self._to_stand(s + m * b - 0.5 * h * m * (m + 1), b - m * h), 0.0)
@@ -89,7 +89,7 @@ class Brake:
         return self._to_stand(s, b)
 
     def _to_stand(self, s: float, b: float) -> float:
-        """The way to a stand of an axis that does not turn round on it; s >= 0."""
+        """The distance to rest of an axis that does not reverse; s >= 0."""
         h = self.change
         x = b / h
         k = math.floor(x)

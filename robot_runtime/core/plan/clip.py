@@ -1,4 +1,4 @@
-"""What commands lose to the limits: `Clip` of one, `ClipTally` of a run."""
+"""Records what the limits cut from commands: `Clip` for one command, `ClipTally` for a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ class _OfDefaultParts(TypedDict, total=False):
 
 @dataclass(frozen=True, init=False)
 class Clip:
-    """What a command lost to the limits, part by part; nothing if it passed as it came."""
+    """What the limits cut from a command, part by part; false if it passed unchanged."""
 
     parts: Mapping[str, Shortfall]
-    """Of the parts that lost something, by name."""
+    """The shortfalls of the parts that were held back, by name."""
 
     def __init__(
         self, parts: Mapping[str, Shortfall] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
@@ -36,23 +36,23 @@ class Clip:
 
     @property
     def arm(self) -> Shortfall | None:
-        """Of the part "arm"."""
+        """The shortfall of the part "arm"."""
         return self.parts.get(ARM)
 
     @property
     def distance(self) -> float:
-        """How far short of its target the worst part stays [rad] or [m]."""
+        """How far the worst part stays from its target [rad] or [m]."""
         return max((part.distance for part in self.parts.values()), default=0.0)
 
     def has(self, kind: str) -> bool:
-        """Whether any part gave way to that kind of limit: a name of `Shortfall`'s."""
+        """Whether that kind of limit, a field of `Shortfall`, held any part back."""
         return any(getattr(part, kind) for part in self.parts.values())
 
 
 NOTHING = Clip()
-"""It passed as it came."""
+"""The clip of a command that passed unchanged."""
 UNSEEN = 1e-3
-"""How far behind its target a part may be led with nothing said of it [rad] or [m]."""
+"""How far a part may lag its target without a report [rad] or [m]."""
 KINDS = ("position", "velocity", "acceleration", "jerk", "not_finite")
 
 
@@ -62,13 +62,14 @@ class ClipTally:
 
     period_ns: int
     num_ticks: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By part and kind."""
+    """Ticks by part and kind."""
     farthest: dict[tuple[str, str], float] = field(default_factory=dict)
-    """In the unit of what the part is told."""
+    """Largest distance by part and kind, in the unit of the part's commands."""
     units: dict[str, str] = field(default_factory=dict)
-    """Part -> unit of what it is told."""
+    """Part -> unit of its commands."""
 
     def add(self, clip: Clip) -> None:
+        """Count one command's clip."""
         for part, short in clip.parts.items():
             for kind in KINDS:
                 if getattr(short, kind):
@@ -80,17 +81,18 @@ class ClipTally:
         self.farthest[key] = max(self.farthest.get(key, 0.0), farthest)
 
     def figures(self) -> dict[str, tuple[int, float]]:
-        """For how many ticks, and by how much at most [rad] or [m], by "part kind"."""
+        """Number of ticks and largest distance [rad] or [m], by "part kind"."""
         return {" ".join(key): (count, self.farthest[key]) for key, count in self.num_ticks.items()}
 
     def add_figures(self, figures: Mapping[str, tuple[int, float]]) -> None:
-        """What `figures` gave of another run."""
+        """Add the `figures` of another run."""
         for name, (count, farthest) in figures.items():
             part, kind = name.split()
             self._count(part, kind, count, farthest)
 
     def sentences(self) -> list[str]:
-        """One for each part and kind that had to give, but for corners that were rounded off unseen."""
+        """One sentence for each part and kind that was held back, except corners rounded by less than
+        `UNSEEN`."""
         out = []
         for (part, kind), count in sorted(self.num_ticks.items()):
             seconds, far = count * self.period_ns / NS_PER_S, self.farthest[part, kind]

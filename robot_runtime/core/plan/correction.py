@@ -1,11 +1,11 @@
-"""A2C2's correction head on the robot (arXiv 2509.23224): what the newest observation adds to a planned row.
+"""A2C2's correction head on the robot (arXiv 2509.23224): corrects planned rows by the newest observation.
 
     t_obs             now = t_obs + k dt     + lead dt
     chunk seen from   newest observation     row k + lead:  base row + correction
 
-A small network of three layers, in numpy: tens of microseconds, no torch. It is asked once per row, when row
-k is due, about the row that comes `lead` rows later. Asking more often would add the correction up: it is
-already counted from where the arm is.
+A small network of three layers, in numpy: tens of microseconds, no torch. It is evaluated once per row, when
+row k is due, for the row that comes `lead` rows later. More frequent evaluation would accumulate corrections,
+as each counts from the arm's position.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def correction_inputs(
 
         q, gripper widths, dq, scene | row k + lead | row k minus it, last row minus it | sin, cos of pi k/H
 
-    of the arms and grippers that the rows move, in their order, whatever else a robot has and in which order.
+    of the arms and grippers that the rows move, in their order, whatever other parts the robot has.
     k: rows from the chunk's observation to this one; may lie between rows, which are then interpolated.
     """
     state = observation.state
@@ -63,7 +63,7 @@ def correction_inputs(
 
 
 def _row_at(chunk: Float[np.ndarray, "H D"], position: float) -> Float[np.ndarray, " D"]:
-    """Between two rows a part of each; before the first and after the last, that row."""
+    """The chunk interpolated at a position; before the first and after the last row, that row."""
     position = min(max(position, 0.0), len(chunk) - 1.0)
     below = min(int(position), len(chunk) - 2) if len(chunk) > 1 else 0
     above = min(below + 1, len(chunk) - 1)
@@ -72,7 +72,7 @@ def _row_at(chunk: Float[np.ndarray, "H D"], position: float) -> Float[np.ndarra
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrectionHead:
-    """Weights (in, out) of the layers, and what normalises their ends."""
+    """Weights (in, out) of the layers, and the normalization of inputs and outputs."""
 
     action_spec: ActionSpec
     lead: int
@@ -90,13 +90,13 @@ class CorrectionHead:
         object.__setattr__(self, "arrays", arrays)
         if arrays["w3"].shape[1] != self.action_spec.dim:
             raise InvalidValueError(
-                f"a correction has {self.action_spec.dim} columns, the head gives {arrays['w3'].shape[1]}"
+                f"a correction has {self.action_spec.dim} columns, the head outputs {arrays['w3'].shape[1]}"
             )
 
     def correction(
         self, observation: Observation, chunk: Float[np.ndarray, "H D"], k: float
     ) -> Float[np.ndarray, " D"]:
-        """What to add to row k + lead of the chunk, k rows after its observation; zero beyond max_age.
+        """The correction to add to row k + lead of the chunk, k rows after its observation; 0 beyond max_age.
 
         InvalidValueError: observation or chunk have another size than in training, or are not finite.
         """
@@ -121,11 +121,11 @@ class CorrectionHead:
 
 @runtime_checkable
 class ResidualHead(Protocol):
-    """What corrects rows: `CorrectionHead`, or a formula."""
+    """Anything that corrects rows: `CorrectionHead`, or a formula."""
 
     @property
     def action_spec(self) -> ActionSpec:
-        """Of the policy whose rows it corrects."""
+        """The spec of the policy whose rows it corrects."""
         ...
 
     @property
@@ -136,12 +136,12 @@ class ResidualHead(Protocol):
     def correction(
         self, observation: Observation, chunk: Float[np.ndarray, "H D"], k: float
     ) -> Float[np.ndarray, " D"]:
-        """What to add to row k + lead of a chunk, by an observation k rows after the chunk's row 0."""
+        """The correction to add to row k + lead of a chunk, by an observation k rows after its row 0."""
         ...
 
 
 class Corrector:
-    """Moves each row of the plan once, by what is seen when the row before it is due.
+    """Corrects each row of the plan once, by the observation taken when the row before it is due.
 
         row k due, observation taken          row k + 1 due
                |                                   |
@@ -149,12 +149,12 @@ class Corrector:
           ╲____○___________________________________○         sent: straight to row k + 1 plus its correction
 
     A correction belongs to its row: the next row gets its own, counted from the chunk, so corrections do not
-    add up, and a plan that nobody corrects any more is back at the policy's rows one row later. A splice
+    add up, and a plan without further corrections is back at the policy's rows one row later. A splice
     brings other rows: the one due next is corrected at once, by an observation taken between two rows (k is
     then a fraction) and with less than a row of time to get there. After the last row nothing is corrected:
-    the robot coasts to rest from where it has been led.
+    the robot coasts to rest from its last command.
 
-    Only whole chunks are corrected, as in training; of one that streams in, once its last row is there.
+    Only whole chunks are corrected, as in training; one that streams in, once its last row is there.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Corrector:
             return
         if head is None:
             raise InvalidValueError(
-                "the method corrects rows on the robot, which takes a correction head, and none is given: "
+                "the method corrects rows on the robot, which needs a correction head, and none is given: "
                 "`robot-runtime train --recipe residual` makes one beside the policy"
             )
         _refuse_misfit(part, head, action_spec)
@@ -182,16 +182,16 @@ class Corrector:
         return self._head is not None
 
     def forget(self) -> None:
-        """The robot was halted or reset: what earlier chunks said is void."""
+        """Forget all chunks: the robot was halted or reset."""
         self._chunks, self._last = {}, None
 
     def add(self, source: Source, rows: Float[np.ndarray, "n D"], *, t0_ns: int) -> None:
-        """Rows of a chunk as the policy wrote them, row 0 due at `t0_ns`."""
+        """Add rows of a chunk as the policy wrote them, row 0 due at `t0_ns`."""
         if self._head is not None and len(rows) == self._spec.horizon:
             self._chunks[source.request_id] = _Rows(rows=rows, t0_ns=t0_ns)
 
     def is_due(self, timeline: ChunkTimeline, now_ns: int) -> bool:
-        """Whether the row due next has not been corrected."""
+        """Whether the row due next has not been corrected yet."""
         return self._head is not None and self._next(timeline, now_ns) is not None
 
     def correct(self, timeline: ChunkTimeline, observation: Observation, now_ns: int) -> None:
@@ -216,7 +216,7 @@ class Corrector:
             timeline.redirect(knot, _moved(knot.command, bounded, self._spec))
 
     def _next(self, timeline: ChunkTimeline, now_ns: int) -> tuple[Knot, tuple[int, int]] | None:
-        """The row due next with its (request id, row), if it still can and should be corrected."""
+        """The row due next with its (request id, row), if it can still be corrected and has not been."""
         knot = timeline.next_knot(now_ns)
         if knot is None or knot.source is None or knot.row is None:
             return None
@@ -224,7 +224,7 @@ class Corrector:
         return None if name == self._last or name[0] not in self._chunks else (knot, name)
 
     def _residual(self, observation: Observation, chunk: "_Rows") -> Float[np.ndarray, " D"] | None:
-        """None if there is no finite one."""
+        """The head's correction; None if the observation or the correction is not finite."""
         assert self._head is not None
         if not (observation.state.is_finite and np.isfinite(observation.environment_state).all()):
             return None
@@ -263,7 +263,7 @@ def _refuse_misfit(part: PerRowCorrection, head: ResidualHead, spec: ActionSpec)
 
 
 def _bounds(part: PerRowCorrection, spec: ActionSpec) -> Float[np.ndarray, " D"]:
-    """How far each column may be moved; 0 for those of a mobile base."""
+    """The largest correction of each column; 0 for those of a mobile base."""
     out = np.zeros(spec.dim)
     for f, columns in spec.columns():
         match f:
@@ -275,7 +275,7 @@ def _bounds(part: PerRowCorrection, spec: ActionSpec) -> Float[np.ndarray, " D"]
 
 
 def _moved(command: Command, residual: Float[np.ndarray, " D"], spec: ActionSpec) -> Command:
-    """A row's command with the correction added; joints that are relative move as far as absolute ones."""
+    """A row's command with the correction added; relative joints move by the same amount as absolute ones."""
     moved: dict[str, PartCommand] = {}
     for f, columns in spec.columns():
         match f, command.parts.get(f.part):

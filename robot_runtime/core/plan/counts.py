@@ -1,4 +1,4 @@
-"""What a run has been through, counted by the executor where it happens: `Counts`."""
+"""Events of a run, counted by the executor where they happen: `Counts`."""
 
 from dataclasses import dataclass
 
@@ -10,51 +10,51 @@ STALLED = (
 
 @dataclass(kw_only=True)
 class Counts:
-    """Written by the executor and its parts; everybody else reads."""
+    """Counts of events; the executor and its parts write them, all others only read."""
 
     starved_ticks: int = 0
-    """Ticks without a row to go to, from the start, of a method that does not stop on purpose."""
+    """Ticks without a row to run, from the start, of a method that does not stop on purpose."""
     skipped_rows: int = 0
     """Rows whose time had passed when they came: they were never sent."""
     late_answers: int = 0
-    """Answers of which no row was still to come."""
+    """Answers whose rows were all past."""
     delays_clamped: int = 0
     """Requests whose measured delay was more rows than the policy was trained for, or than a chunk has."""
     horizons_shortened: int = 0
-    """Requests made earlier than the execution horizon says, because s + d rows do not fit a chunk."""
+    """Requests made before the execution horizon was over, because s + d rows do not fit in a chunk."""
     asked_at_rest: int = 0
-    """Requests that waited until the robot stood still, because answers come too late for one that moves."""
+    """Requests that waited until the robot was at rest, because answers come too late for a moving one."""
     prefixes_distrusted: int = 0
-    """1 if committed rows lay so far outside what the policy was trained on that it is asked without them."""
+    """1 if committed rows lay so far outside the training data that requests carry none any more."""
     far_seams: int = 0
     """Chunks whose first row lay so far from the plan that the robot cannot be there in time."""
     first_far_seam: float = 0.0
-    """How far the first of those was away, the largest joint [rad] or the hand [m]."""
+    """Distance of the first of those, the largest joint [rad] or the end effector [m]."""
     far_answers: int = 0
     """Answers that were refused because their rows lie far outside the robot's ranges."""
     matches_refused: int = 0
     """Chunks aligned by time because the robot was too far from all of their path."""
     unreached_ticks: int = 0
-    """Ticks whose joints leave the hand farther from its plan than `HandError` calls reached."""
+    """Ticks whose joints leave the end effector farther from its plan than `HandError.is_reached` allows."""
     stalls: int = 0
-    """Ticks that came half a control period late or more: the commands went on from where they were."""
+    """Ticks that came half a control period late or more: the commands continued from the last one."""
     clock_steps_back: int = 0
-    """Ticks for no later a time than the one before: the commands went on by the control period, or the robot
-    held and asked anew if the clock had gone back by more than that."""
+    """Ticks whose time was not later than the one before: the commands advanced by the control period, or the
+    robot held and asked anew if the clock had gone back by more than that."""
     sideways_ticks: int = 0
     """Ticks in which the plan moved a differential base sideways: that velocity was sent as 0."""
     odometry_jumps: int = 0
     """Times the robot held and asked anew because odometry had jumped."""
 
     corrected_rows: int = 0
-    """Rows that a newer observation was consulted about on the robot."""
+    """Rows that the robot corrected by a newer observation."""
     corrections_clipped: int = 0
-    """Of those, how many would have been moved farther than the method allows."""
+    """How many of those corrections were larger than the method allows."""
     corrections_skipped: int = 0
     """Rows run as planned because the observation or the correction held NaN or infinite numbers."""
 
     def fallbacks(self) -> dict[str, int]:
-        """One sentence for each thing that did not go as the method says, with how often it has happened."""
+        """One sentence for each deviation from the method, with how often it has occurred."""
         sentences = {
             "the latency is more rows than the policy was trained for; d is cut to its maximum": (
                 self.delays_clamped

@@ -6,19 +6,19 @@ would leave the range of the rows it lies between (monotone cubic interpolation:
     slopes to and from row i   S0 = (r_i - r_i-1) / h0,   S1 = (r_i+1 - r_i) / h1
     speed at row i             (S0 h1 + S1 h0) / (h0 + h1), <= 3 |S0|, 3 |S1|; 0 if their signs differ
 
-Rows on a line are passed on that line at one speed. The last row is where the path ends: it is reached at
+Rows on a line are passed on that line at constant speed. The path ends at the last row: it is reached at
 rest, `coast` later than it was due.
 
     r_n-1 ┤                       _____●       ● where and when the last row is reached
-          │                  .-´  x            x on the way, when it was due
+          │                  .-´  x            x where the path is when it was due
           │             .-´
     r_n-2 ┤        __●
           └──────────┼────────────┼────┼── t
                    t_n-2        t_n-1  t_n-1 + coast
 
-Twists of a base and velocities of joints are not places: the last one is reached when it is due, then fades
-to zero within the coast, as plain numbers fade to what they declare to be at rest. Held numbers are told that
-when the coast is over.
+Twists of a base and velocities of joints are not positions: the last one is reached when it is due, then
+fades to zero within the coast, as plain numbers fade to the values that they declare at rest. Held numbers
+take those values when the coast is over.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ from robot_runtime.core.values.transforms import quaternion_from_rotation, wrap_
 from robot_runtime.core.values.waypoints import HELD, Quantity, Waypoints, command_of
 
 Rates = Mapping[Quantity, np.ndarray]
-"""How fast the numbers of a command change, by their names in `Waypoints` [1/s]; of `quat_BE` the angular
+"""Rates of change of a command's numbers, by their names in `Waypoints` [1/s]; for `quat_BE` the angular
 velocity, expressed in B [rad/s]."""
 Rest = Sequence[float | None]
 """`Numbers.at_rest`."""
@@ -50,7 +50,7 @@ _FADING = ("V_WB_B", "dq")
 
 
 class Curve:
-    """One plan's path; does not change."""
+    """The path of one plan; immutable."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Curve:
         rests: Mapping[str, Rest] = _NO_RESTS,
     ) -> None:
         """
-        rows: n absolute targets. due_ns: when they are due, rising. One row alone is stood at.
+        rows: n absolute targets. due_ns: when they are due, rising. A single row is held.
         known: rates at rows where they do not follow from the neighbours.
-        ends_on_time: the last place is come to when it is due, and not at the end of the coast.
+        ends_on_time: the last row is reached when it is due, and not at the end of the coast.
         rests: `Numbers.at_rest` by part.
         """
         self._due_ns = due_ns
@@ -74,7 +74,7 @@ class Curve:
         self._held = {what: values for what, values in rows.rows_of.items() if what[1] in HELD}
         self._rest_ns, self._rests = rest_ns, rests
         self._tracks: list[tuple[list[tuple[Quantity, slice]], _Track]] = []
-        places, speeds, ends = {}, {}, {}
+        positions, speeds, ends = {}, {}, {}
         for what, values in rows.rows_of.items():
             if what[1] == "quat_BE":
                 rates = {i: each[what] for i, each in known.items() if what in each}
@@ -85,11 +85,11 @@ class Curve:
             elif what[1] == "numbers" and what[0] in rests:
                 speeds[what], ends[what] = values, at_rest_or(values[-1], rests[what[0]])
             elif what[1] == "x_WB":
-                places[what] = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
+                positions[what] = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
             elif what[1] not in HELD:
-                places[what] = values
-        if places:
-            self._add(places, due_ns, arrival_ns, known)
+                positions[what] = values
+        if positions:
+            self._add(positions, due_ns, arrival_ns, known)
         if speeds and len(due_ns) > 1:
             ending = {what: np.vstack([values, ends[what]]) for what, values in speeds.items()}
             self._add(ending, [*due_ns, rest_ns], [*due_ns, rest_ns], known)
@@ -103,7 +103,7 @@ class Curve:
         times_ns: Sequence[int],
         known: Mapping[int, Rates],
     ) -> None:
-        """One track for all quantities that pass at the same times: many numbers cost what one does."""
+        """Add one track for all quantities with the same times: many numbers cost no more than one."""
         columns, start = [], 0
         for what, values in values_of.items():
             columns.append((what, slice(start, start + values.shape[1])))
@@ -117,7 +117,7 @@ class Curve:
         self._tracks.append((columns, track))
 
     def command(self, t_ns: int) -> Command:
-        """What is commanded at a time; before the first row is due, that row."""
+        """The command at a time; before the first row is due, that row."""
         at: dict[Quantity, Any] = {}
         for columns, track in self._tracks:
             numbers = track.at(t_ns)
@@ -139,7 +139,7 @@ class Curve:
         return command_of(at)
 
     def commands(self, times_ns: Sequence[int]) -> Waypoints:
-        """What the rows say at many times: as `command`, but through the last row when it is due."""
+        """The targets at many times: as `command`, but through the last row when it is due."""
         at: dict[Quantity, np.ndarray] = {}
         for columns, track in self._tracks:
             numbers = track.at_rows(times_ns)
@@ -155,7 +155,7 @@ class Curve:
         return Waypoints(at)
 
     def rates(self, t_ns: int) -> Rates:
-        """How fast what is commanded changes at a time."""
+        """The rate of change of the command at a time."""
         out: dict[Quantity, np.ndarray] = {}
         for columns, track in self._tracks:
             numbers = track.rate(t_ns)
@@ -173,7 +173,7 @@ class _Track:
         times_ns: Sequence[int],
         known: Mapping[int, np.ndarray],
     ) -> None:
-        """due_ns: when the rows are due. times_ns: when the path gets there."""
+        """due_ns: when the rows are due. times_ns: when the path reaches them."""
         self._rows, self._times, self._due = rows, times_ns, np.array(due_ns)
         self._steps = self._steps_of(rows)
         self._due_s = np.diff(self._due) / NS_PER_S
@@ -183,7 +183,7 @@ class _Track:
             self._rates[i] = rate
 
     def set_rate(self, row: int, columns: slice, rate: np.ndarray) -> None:
-        """Where it does not follow from the neighbours."""
+        """Set a rate that does not follow from the neighbours."""
         self._rates[row, columns] = rate
 
     def _steps_of(self, rows: np.ndarray) -> np.ndarray:
@@ -194,7 +194,7 @@ class _Track:
         return self._rows[i].copy() if x <= 0.0 else self._moved(i, self._gone(i, x, duration_s))
 
     def at_rows(self, times_ns: Sequence[int]) -> np.ndarray:
-        """As `at`, but on a path that goes through the last row when it is due, and stands there."""
+        """As `at`, but on a path that passes the last row when it is due, and holds there."""
         last = len(self._due) - 1
         if last == 0:
             return np.repeat(self._rows, len(times_ns), axis=0)
@@ -211,17 +211,17 @@ class _Track:
         return self._rates[i].copy() if x <= 0.0 else self._growth(i, x, duration_s)
 
     def _gone(self, i: int, x: float, duration_s: float) -> np.ndarray:
-        """The step from row i after a share x of a piece's time."""
+        """The displacement from row i after a share x of a piece's time."""
         a, b, c = _shares(x, duration_s)
         return a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
 
     def _growth(self, i: int, x: float, duration_s: float) -> np.ndarray:
-        """How fast that step grows."""
+        """The rate of change of that displacement."""
         a, b, c = 6.0 * x * (1.0 - x) / duration_s, (1.0 - x) * (1.0 - 3.0 * x), x * (2.0 - 3.0 * x)
         return a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
 
     def _piece(self, t_ns: int) -> tuple[int, float, float]:
-        """(row it starts with, share of it that has passed, how long it takes [s])"""
+        """The piece at a time: (its first row, the share of it that has passed, its duration [s])."""
         i = bisect_right(self._times, t_ns) - 1
         if i >= len(self._times) - 1 or i < 0:
             return max(i, 0), 0.0, 0.0
@@ -229,11 +229,11 @@ class _Track:
         return i, (t_ns - self._times[i]) / NS_PER_S / duration_s, duration_s
 
     def _moved(self, i: int | np.ndarray, step: np.ndarray) -> np.ndarray:
-        """From row i, or from each of many, by a step."""
+        """Row i, or each of many, moved by a step."""
         return self._rows[i] + step
 
     def _end_rates(self, i: int | np.ndarray) -> np.ndarray:
-        """Of the step from row i, when row i + 1 is reached."""
+        """The rate of change of the displacement from row i when row i + 1 is reached."""
         return self._rates[i + 1]
 
 
@@ -251,7 +251,7 @@ class _RotationTrack(_Track):
         return rotation_vectors(rows[1:] @ rows[:-1].transpose(0, 2, 1))
 
     def _end_rates(self, i: int | np.ndarray) -> np.ndarray:
-        """How the rotation vector r since row i grows when row i + 1 is reached: J^-1(r) w."""
+        """The rate of change of the rotation vector r since row i when row i + 1 is reached: J^-1(r) w."""
         r, w = self._steps[i], self._rates[i + 1]
         turned = np.cross(r, w)
         angle = _angles(r)
@@ -273,7 +273,7 @@ class _RotationTrack(_Track):
         return quaternions_from_rotations(turns @ self._rows[i])
 
     def rate(self, t_ns: int) -> np.ndarray:
-        """Angular velocity: J(r) times the growth of the rotation vector r since row i."""
+        """Angular velocity: J(r) times the rate of change of the rotation vector r since row i."""
         i, x, duration_s = self._piece(t_ns)
         if x <= 0.0:
             return self._rates[i].copy()
@@ -284,18 +284,18 @@ class _RotationTrack(_Track):
 
 
 def _shares[X: (float, np.ndarray)](x: X, duration_s: X) -> tuple[X, X, X]:
-    """Of the step, of the rate at its start and, to be taken off, of that at its end (cubic Hermite)."""
+    """Weights of the step, of the rate at its start and, subtracted, of that at its end (cubic Hermite)."""
     left = 1.0 - x
     return x * x * (3.0 - 2.0 * x), duration_s * x * left * left, duration_s * x * x * left
 
 
 def _angles(r: np.ndarray) -> np.ndarray:
-    """Lengths of rotation vectors, kept off 0 and half a turn, where what they are for vanishes or bursts."""
+    """Lengths of rotation vectors, kept off 0 and pi, where the terms that use them vanish or diverge."""
     return np.clip(np.sqrt((r * r).sum(axis=-1, keepdims=True)), 1e-3, 3.1)
 
 
 def _rates(steps: np.ndarray, due_s: np.ndarray, taken_s: np.ndarray) -> np.ndarray:
-    """Rates at the n = k + 1 rows; none at the first and the last."""
+    """Rates at the n = k + 1 rows; 0 at the first and the last."""
     out = np.zeros((len(steps) + 1, *steps.shape[1:]))
     if len(steps) < 2:
         return out

@@ -1,4 +1,4 @@
-"""Rows that no robot like this one can be meant by, as those in degrees or millimetres: `refuse_far`.
+"""Refuses rows that are implausible for the robot, e.g. in degrees or millimetres: `refuse_far`.
 
 beyond the range   0 ────────── a little ──────────┼────────── far ──────────►
                    goes to the end, within limits  │  refused, with the unit that it looks like
@@ -13,25 +13,25 @@ from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.waypoints import Waypoints
 
 FAR_JOINT = 2.0 * math.pi
-"""Beyond a joint's range, and beyond it by more than its width [rad]: an angle that is wrapped another way
-is nearer."""
+"""Far beyond a joint's range, if by more than the range's width, too [rad]: an angle that is wrapped
+differently is nearer."""
 FAR_WIDTH = 1.0
-"""Beyond a gripper's range, and by more than ten times its width [m]: -1 and 1 for closed and open are
-nearer."""
+"""Far beyond a gripper's range, if by more than ten times its width, too [m]: -1 and 1 for closed and open
+are nearer."""
 FAR_SPEED = 10.0
-"""Times the largest speed."""
+"""Multiple of the largest speed."""
 FAR_HAND, FAR_BASE, FAR_YAW = 10.0, 100.0, 4.0 * math.pi
-"""From where they are measured [m, m, rad]."""
+"""Distances from the measured poses [m, m, rad]."""
 
 
 class FarRowsError(ValueError):
-    """A policy's rows are far outside what its robot can do; says where, and the unit that they look like."""
+    """A policy's rows are far outside the robot's ranges; the message has where, and the suspected unit."""
 
 
 def refuse_far(waypoints: Waypoints, limits: Limits, state: RobotState) -> None:
-    """FarRowsError: a target lies far outside the declared ranges, or far from the state of the observation.
+    """Raise FarRowsError if a target lies far outside the declared ranges, or far from the observed state.
 
-    Plain numbers have units of their own, and are not looked at.
+    Plain numbers have units of their own, and are not checked.
     """
     for (part, name), rows in waypoints.rows_of.items():
         match name, limits.parts.get(part):
@@ -66,15 +66,15 @@ def _refuse_beyond(
     off: np.ndarray | float,
     unit: str,
 ) -> None:
-    """what: with {} for the number of the column. off: how far beyond is far."""
+    """what: with {} for the number of the column. off: the distance beyond which a row is far."""
     beyond = np.maximum(low - rows, rows - high) - off
     if not (beyond > 0.0).any():
         return
     row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
     first, last = (float(np.broadcast_to(end, rows.shape[1:])[column]) for end in (low, high))
     other = unit.replace("rad", "degrees") if "rad" in unit else unit.replace("m", "mm", 1)
-    place = f"it is measured at {first:.3g}" if first == last else f"its range is {first:.3g} to {last:.3g}"
+    where = f"it is measured at {first:.3g}" if first == last else f"its range is {first:.3g} to {last:.3g}"
     raise FarRowsError(
-        f"row {row} has {what.format(column + 1)} at {rows[row, column]:.4g} {unit}, and {place}: are the "
+        f"row {row} has {what.format(column + 1)} at {rows[row, column]:.4g} {unit}, and {where}: are the "
         f"policy's rows in {other}?"
     )

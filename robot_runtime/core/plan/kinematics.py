@@ -1,4 +1,4 @@
-"""An arm's hand by Pinocchio's model of it: `ModelKinematics`, which a run's log can hold."""
+"""Arm kinematics from a Pinocchio model: `ModelKinematics`, which a run's log can hold."""
 
 import numpy as np
 import pinocchio as pin
@@ -22,10 +22,10 @@ class ModelKinematics:
         yaw: float = 0.0,
     ) -> None:
         """
-        model: of the arm alone, N joints, in the frame A of its mount.
-        frame: of the model that carries the end effector, F.
+        model: the arm alone, N joints, in the frame A of its mount.
+        frame: name of the model's frame that carries the end effector, F.
         X_FE: the end effector in it; None: they are the same.
-        p_BA, yaw: the mount in B: its place [m] and its turn about the vertical [rad].
+        p_BA, yaw: the mount in B: its position [m] and its rotation about the vertical [rad].
         ValueError: the model has no such frame, no joint, or one with more positions than velocities.
         """
         if not 0 < model.nq == model.nv:  # Pinocchio's Jacobian of a model without joints ends the process
@@ -39,7 +39,7 @@ class ModelKinematics:
         self.model, self.frame, self.yaw = model, frame, float(yaw)
         self.p_BA: tuple[float, ...] = tuple(map(float, p_BA))
         self.X_FE = pin.SE3.Identity() if X_FE is None else X_FE.copy()
-        self._place = np.array(self.p_BA)
+        self._p_BA = np.array(self.p_BA)
         self._R_BA = None if yaw == 0.0 else pin.utils.rotate("z", yaw)
         self._memory, self._id = model.createData(), model.getFrameId(frame)
 
@@ -49,11 +49,11 @@ class ModelKinematics:
         return self.last()
 
     def last(self) -> pin.SE3:
-        """`X_BE` of the joints that were asked about last."""
+        """`X_BE` of the last call's joints."""
         X_AE = self._memory.oMf[self._id] * self.X_FE
         if self._R_BA is not None:
-            return pin.SE3(self._R_BA @ X_AE.rotation, self._R_BA @ X_AE.translation + self._place)
-        X_AE.translation = X_AE.translation + self._place
+            return pin.SE3(self._R_BA @ X_AE.rotation, self._R_BA @ X_AE.translation + self._p_BA)
+        X_AE.translation = X_AE.translation + self._p_BA
         return X_AE
 
     def jacobian(self, q: Float[np.ndarray, " N"]) -> Float[np.ndarray, "6 N"]:

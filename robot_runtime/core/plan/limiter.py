@@ -1,8 +1,8 @@
-"""The last gate before a driver: `Limiter` turns what is asked for into what is sent, inside the limits.
+"""The command limiter before the drivers: `Limiter` turns targets into commands within the limits.
 
-Whatever comes in, what goes out is finite and within position, speed, acceleration and jerk, counted from
-what was sent last (`gate`). It works by the control period, not by the wall: after a stall it goes on from
-where it was. What falls short is told with every command and summed up by part and kind (`ClipTally`).
+Whatever comes in, its output is finite and within position, speed, acceleration and jerk, counted from the
+last command (`axis_limiter`). It counts control periods, not wall time: after a stall it continues from the
+last command. Every command comes with its shortfall, which is summed up by part and kind (`ClipTally`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +37,7 @@ _UNIT_OF: dict[type, str] = {
     BasePoseCommand: "m or rad",
     BaseTwistCommand: "m/s or rad/s",
 }
-"""What the largest of a command's numbers is in; plain numbers have units of their own."""
+"""Unit of a command's numbers; plain numbers have units of their own."""
 
 
 class Limiter:
@@ -48,31 +48,31 @@ class Limiter:
     ) -> None:
         """
         period_ns: of the control loop: `limit` or `brake` is called once in each [ns].
-        rests: of parts that are told plain numbers, where braking leads them, see `Numbers.at_rest`.
+        rests: where braking ends for parts commanded by plain numbers, see `Numbers.at_rest`.
         """
         if period_ns <= 0:
             raise InvalidValueError(f"the control period has to be positive, got {period_ns} ns")
         self._limits, self._period_ns, self._rests = limits, period_ns, rests or {}
-        self._leaders: dict[tuple[str, type], PartLimiter] = {}
+        self._part_limiters: dict[tuple[str, type], PartLimiter] = {}
         self._sent = Command()
         self._sent_ns: int | None = None
         self.tally = ClipTally(period_ns=period_ns)
         self.num_stalls = 0
         """Times that `limit` or `brake` came half a period late or more."""
         self.stalled_ns = 0
-        """By how much in all [ns]."""
+        """Total delay of those [ns]."""
 
     def reset(self, command: Command, now_ns: int, *, holds: Collection[str] = ()) -> None:
-        """Start at rest at a command; a part in motion, or in `holds`, goes on from what was sent last."""
+        """Start at rest at a command; a part in motion, or in `holds`, continues from the last command."""
         kinds = {(name, type(part)) for name, part in command.parts.items()}
-        self._leaders = {
+        self._part_limiters = {
             key: part
-            for key, part in self._leaders.items()
+            for key, part in self._part_limiters.items()
             if key in kinds and (key[0] in holds or not part.is_at_rest)
         }
         sent = self._sent.parts
         parts = {
-            name: sent[name] if (name, type(part)) in self._leaders else part
+            name: sent[name] if (name, type(part)) in self._part_limiters else part
             for name, part in command.parts.items()
         }
         self._sent, self._sent_ns = Command(parts), now_ns
@@ -86,17 +86,17 @@ class Limiter:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether the next command of a robot that is not asked to move will be the last one again."""
-        return all(part.is_at_rest for part in self._leaders.values())
+        """Whether all parts are at rest: without a new target the next command equals the last."""
+        return all(part.is_at_rest for part in self._part_limiters.values())
 
     def rests(self, parts: Collection[str]) -> bool:
-        """The same of some parts."""
-        return all(leader.is_at_rest for (name, _), leader in self._leaders.items() if name in parts)
+        """Whether these parts are at rest."""
+        return all(limiter.is_at_rest for (name, _), limiter in self._part_limiters.items() if name in parts)
 
     def limit(self, command: Command, now_ns: int, *, braking: Collection[str] = ()) -> tuple[Command, Clip]:
-        """The command to send, and what it lost; call once a control period.
+        """The command to send, and its shortfalls; call once a control period.
 
-        braking: parts that come to rest instead, whatever the command has for them.
+        braking: parts that come to rest instead, whatever the command's target for them.
         """
         elapsed_s = self._elapsed_s(now_ns)
         if braking:
@@ -108,8 +108,8 @@ class Limiter:
             if name in braking:
                 sent[name] = wanted
                 continue
-            leader = self._leaders.get((name, type(wanted))) or self._part(name, wanted)
-            sent[name], short = leader.limit(wanted, elapsed_s)
+            limiter = self._part_limiters.get((name, type(wanted))) or self._part(name, wanted)
+            sent[name], short = limiter.limit(wanted, elapsed_s)
             if short is not None:
                 shorts[name] = short
         if not shorts:
@@ -120,7 +120,7 @@ class Limiter:
         return self._sent, clip
 
     def brake(self, now_ns: int) -> Command:
-        """The command with which every part that was sent comes to rest soonest; call it as `limit`."""
+        """The command that brings every part to rest soonest; call it as `limit`."""
         self._elapsed_s(now_ns)
         self._sent = Command(
             {name: self._part(name, sent).brake() for name, sent in self._sent.parts.items()}
@@ -130,17 +130,17 @@ class Limiter:
     def move_odometry(
         self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"], *, part: str = BASE
     ) -> None:
-        """Odometry calls `x_after` what was `x_before`: the base goes on as it went, in the new frame."""
+        """Move the base's setpoint, in motion, to a new odometry frame in which `x_before` is `x_after`."""
         sent = self._sent.parts.get(part)
         if isinstance(sent, BasePoseCommand):
-            leader = self._part(part, sent)
-            assert isinstance(leader, BasePoseLimiter)
+            limiter = self._part(part, sent)
+            assert isinstance(limiter, BasePoseLimiter)
             x_WB = compose_planar(x_after, compose_planar(inverse_planar(x_before), sent.x_WB))
-            leader.go_on_from(x_WB)
+            limiter.go_on_from(x_WB)
             self._sent = self._sent.with_parts({part: BasePoseCommand(x_WB=x_WB)})
 
     def _elapsed_s(self, now_ns: int) -> float:
-        """Since the last command; a period, by a clock that stands or goes back."""
+        """Time since the last command [s]; a period if the clock stopped or went back."""
         elapsed_ns = self._period_ns if self._sent_ns is None else now_ns - self._sent_ns
         self._sent_ns = now_ns
         if elapsed_ns <= 0:
@@ -151,9 +151,9 @@ class Limiter:
         return elapsed_ns / NS_PER_S
 
     def _part(self, name: str, command: PartCommand) -> PartLimiter:
-        """What leads such commands; made with the first of them, at rest there."""
+        """The limiter of such commands; made with the first of them, at rest there."""
         key = name, type(command)
-        part = self._leaders.get(key)
+        part = self._part_limiters.get(key)
         if part is None:
             part = make_part(
                 name,
@@ -162,6 +162,6 @@ class Limiter:
                 self._period_ns / NS_PER_S,
                 at_rest=self._rests.get(name),
             )
-            self._leaders[key] = part
+            self._part_limiters[key] = part
             self.tally.units[name] = _UNIT_OF.get(type(command), "")
         return part

@@ -1,6 +1,6 @@
-"""What a robot may be commanded: `Limits`, for every part that is commanded. `limiter` keeps them.
+"""Limits of commands: `Limits`, for every part that is commanded. `limiter` enforces them.
 
-Limits in degrees or millimetres are refused where they are made: a number beyond what any such machine has
+The constructors refuse limits in degrees or millimetres: a number beyond that of any such machine
 (`USUAL_JOINT`, `_FINGERS` and so on) needs `unusual=True` beside it.
 """
 
@@ -31,10 +31,10 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MotionLimits:
-    """How fast something may be led, for each of n axes; all positive and finite."""
+    """Limits of speed, acceleration and jerk for each of n axes; all positive and finite."""
 
     speed: Float[np.ndarray, " n"]
-    """[rad/s] or [m/s]; 0 only sideways, of a base that cannot drive so, see `BaseLimits`."""
+    """[rad/s] or [m/s]; 0 only for the sideways axis of a differential base, see `BaseLimits`."""
     acceleration: Float[np.ndarray, " n"]
     """[rad/s²] or [m/s²]"""
     jerk: Float[np.ndarray, " n"]
@@ -56,7 +56,7 @@ class MotionLimits:
 
     @classmethod
     def of_norm(cls, *, speed: float, acceleration: float, jerk: float, num_axes: int = 3) -> "MotionLimits":
-        """Limits of a vector's length, kept by keeping each of its components to the share 1 / sqrt(n)."""
+        """Limits of a vector's length, enforced by limiting each component to the share 1 / sqrt(n)."""
         each = np.full(num_axes, 1.0 / math.sqrt(num_axes))
         return cls(speed=speed * each, acceleration=acceleration * each, jerk=jerk * each)
 
@@ -85,22 +85,22 @@ class SpeedCurve:
 
 Most = Mapping[str, tuple[float, str]]
 """Quantity -> the largest number of any such machine, and its unit."""
-_TURNING = {"speed": (75.0, "rad/s"), "acceleration": (250.0, "rad/s²"), "jerk": (1e5, "rad/s³")}
+_ANGULAR = {"speed": (75.0, "rad/s"), "acceleration": (250.0, "rad/s²"), "jerk": (1e5, "rad/s³")}
 """An industrial wrist turns at 4,000 degrees/s, a SCARA's joint at 2,600."""
-_GOING = {"speed": (20.0, "m/s"), "acceleration": (250.0, "m/s²"), "jerk": (1e5, "m/s³")}
+_LINEAR = {"speed": (20.0, "m/s"), "acceleration": (250.0, "m/s²"), "jerk": (1e5, "m/s³")}
 """A delta robot moves at 10 m/s with 15 g."""
 USUAL_JOINT: Most = {
     **dict.fromkeys(("q_min", "q_max"), (16.0 * math.pi, "rad")),
-    **{f"{d}q_max": most for d, most in zip(("d", "dd", "ddd"), _TURNING.values(), strict=True)},
+    **{f"{d}q_max": most for d, most in zip(("d", "dd", "ddd"), _ANGULAR.values(), strict=True)},
 }
 """Eight turns to each side."""
 _WIDTH: Most = dict.fromkeys(("low", "high"), (0.5, "m"))
 _FINGERS: Most = {"speed": (5.0, "m/s"), "acceleration": (1000.0, "m/s²"), "jerk": (1e5, "m/s³")}
-_YAWING: Most = {"speed": (20.0, "rad/s"), "acceleration": (250.0, "rad/s²"), "jerk": (1e5, "rad/s³")}
+_YAW: Most = {"speed": (20.0, "rad/s"), "acceleration": (250.0, "rad/s²"), "jerk": (1e5, "rad/s³")}
 
 
 def refuse_units(where: str, value: object, most: tuple[float, str]) -> None:
-    """InvalidValueError: a number is larger than any such machine's, as one in degrees or millimetres is.
+    """Raise InvalidValueError for a number beyond any such machine's, as one in degrees or millimetres is.
 
     most: the largest, and the unit, as in `Most`.
     """
@@ -124,12 +124,12 @@ def _refuse_units_of(
 
 
 _LAST_RATE = 5.0
-"""How fast the last bit to the end of a range may be closed: share of it per second [1/s]."""
+"""How fast the last bit of a range may be closed: share of it per second [1/s]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JointLimits:
-    """Of the joints of an arm or of any other group, and of its hand; N joints."""
+    """Limits of the joints of an arm or another group, and of its end effector; N joints."""
 
     q_min: Float[np.ndarray, " N"]
     """Joint positions (N,) [rad]."""
@@ -141,13 +141,13 @@ class JointLimits:
     dddq_max: Float[np.ndarray, " N"]
     """Joint jerks (N,) [rad/s³]."""
     dq_curve: SpeedCurve | None = None
-    """Joint speeds by position, where the robot has them."""
+    """Joint speed limits by position, where the robot has them."""
     hand_translation: MotionLimits | None = None
-    """Of the hand where it is commanded as a pose, along the axes of B [m/s, m/s², m/s³]."""
+    """Limits of an end effector commanded by pose, along the axes of B [m/s, m/s², m/s³]."""
     hand_rotation: MotionLimits | None = None
-    """About the axes of B [rad/s, rad/s², rad/s³]."""
+    """The same about the axes of B [rad/s, rad/s², rad/s³]."""
     unusual: bool = False
-    """Whether numbers beyond those of any such machine are meant: a joint without ends, a simulation."""
+    """Whether numbers beyond those of any such machine are intended: a joint without ends, a simulation."""
 
     def __post_init__(self) -> None:
         for name in ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max"):
@@ -163,21 +163,21 @@ class JointLimits:
         if not (self.q_min < self.q_max).all():
             raise InvalidValueError(f"limits need q_min < q_max, got {self.q_min} and {self.q_max}")
         for name in ("joints", "hand_translation", "hand_rotation"):
-            _refuse_standing(name, getattr(self, name))
+            _refuse_zero_speed(name, getattr(self, name))
         if self.unusual:
             return
         _refuse_units_of(self, USUAL_JOINT)
-        _refuse_units_of(self.hand_translation, _GOING, prefix="hand_translation.")
-        _refuse_units_of(self.hand_rotation, _TURNING, prefix="hand_rotation.")
+        _refuse_units_of(self.hand_translation, _LINEAR, prefix="hand_translation.")
+        _refuse_units_of(self.hand_rotation, _ANGULAR, prefix="hand_rotation.")
 
     @property
     def joints(self) -> MotionLimits:
-        """The joints' own."""
+        """Speed, acceleration and jerk of the joints."""
         return MotionLimits(speed=self.dq_max, acceleration=self.ddq_max, jerk=self.dddq_max)
 
     def slowed(self, dq: Float[np.ndarray, " N"], q: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-        """Velocities from which joints that are measured at q come to a stand before they are at an end of
-        their range, with half of their acceleration: what is told velocities knows no places."""
+        """Velocities from which joints measured at q stop before an end of their range, with half of their
+        acceleration: a velocity command has no position limits of its own."""
         above, below = np.maximum(self.q_max - q, 0.0), np.maximum(q - self.q_min, 0.0)
         up = np.minimum(np.sqrt(self.ddq_max * above), _LAST_RATE * above)
         down = np.minimum(np.sqrt(self.ddq_max * below), _LAST_RATE * below)
@@ -186,7 +186,7 @@ class JointLimits:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GripperLimits:
-    """Of the distance of its fingers."""
+    """Limits of the distance of a gripper's fingers."""
 
     low: float = 0.0
     """[m]"""
@@ -206,7 +206,7 @@ class GripperLimits:
             raise InvalidValueError(f"a gripper has one axis, its motion has {len(self.motion.speed)}")
         if not -np.inf < self.low <= self.high < np.inf:
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
-        _refuse_standing("gripper", self.motion)
+        _refuse_zero_speed("gripper", self.motion)
         if not self.unusual:
             _refuse_units_of(self, _WIDTH, prefix="the gripper's ")
             _refuse_units_of(self.motion, _FINGERS, prefix="the gripper's ")
@@ -214,7 +214,7 @@ class GripperLimits:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BaseLimits:
-    """Of a mobile base."""
+    """Limits of a mobile base."""
 
     motion: MotionLimits
     """(vx, vy, wz) in the base's own axes [m/s, m/s, rad/s] and so on. A speed of 0 along y declares a
@@ -230,21 +230,21 @@ class BaseLimits:
                 f"{speed.tolist()}"
             )
         if not self.unusual:
-            _refuse_units_of(self.motion, _GOING, prefix="the base's ", axes=slice(2))
-            _refuse_units_of(self.motion, _YAWING, prefix="the base's ", axes=slice(2, None))
+            _refuse_units_of(self.motion, _LINEAR, prefix="the base's ", axes=slice(2))
+            _refuse_units_of(self.motion, _YAW, prefix="the base's ", axes=slice(2, None))
 
     @property
     def is_differential(self) -> bool:
-        """Whether it drives ahead and turns, but not sideways."""
+        """Whether the base drives ahead and turns, but not sideways."""
         return bool(self.motion.speed[1] == 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NumbersLimits:
-    """Of plain numbers, in their own units; they may jump within their range where no motion is declared."""
+    """Limits of plain numbers, in their own units; they may jump within their range if `motion` is None."""
 
     low: Float[np.ndarray, " K"]
-    """-inf: no end."""
+    """-inf: no lower limit."""
     high: Float[np.ndarray, " K"]
     motion: MotionLimits | None = None
 
@@ -253,10 +253,10 @@ class NumbersLimits:
             object.__setattr__(self, name, numbers(name, getattr(self, name)))
         if self.low.shape != self.high.shape or self.low.ndim != 1 or not (self.low <= self.high).all():
             raise InvalidValueError(f"numbers need low <= high, got {self.low} and {self.high}")
-        _refuse_standing("numbers", self.motion)
+        _refuse_zero_speed("numbers", self.motion)
 
 
-def _refuse_standing(name: str, motion: MotionLimits | None) -> None:
+def _refuse_zero_speed(name: str, motion: MotionLimits | None) -> None:
     if motion is not None and not (motion.speed > 0.0).all():
         raise InvalidValueError(f"{name}: speeds have to be positive, got {motion.speed.tolist()}")
 
@@ -282,7 +282,7 @@ class _OfDefaultParts(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Limits:
-    """What the robot may be told. A part without limits cannot be commanded: the robot does not have it.
+    """The limits of all commands, by part. A part without limits cannot be commanded: the robot has none.
 
     Limits({"left_arm": JointLimits(q_min=...), "left_gripper": GripperLimits(motion=...)})
     Limits(q_min=..., q_max=..., dq_max=..., ddq_max=..., dddq_max=..., gripper=...)    the default parts
@@ -294,9 +294,9 @@ class Limits:
         self, parts: Mapping[str, PartLimits] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
     ) -> None:
         """of_default_parts: fields of `JointLimits` for "arm"; `gripper_min`, `gripper_max` and `gripper`,
-        its motion; `base`, its motion; `unusual`, of those given here. They change what `parts` says.
+        its motion; `base`, its motion; `unusual`, for those given here. They override `parts`.
 
-        InvalidValueError: a limit makes no sense, or is in degrees or millimetres.
+        InvalidValueError: a limit is impossible, or is in degrees or millimetres.
         """
         mine = {} if parts is None else dict(parts)
         if of_default_parts:
@@ -308,7 +308,7 @@ class Limits:
         return Limits(self.parts, **of_default_parts)
 
     def arm(self, part: str = ARM) -> JointLimits:
-        """Of joints; InvalidValueError: none are declared for that part."""
+        """The joint limits of a part; InvalidValueError: none are declared for it."""
         limits = self.parts.get(part)
         if not isinstance(limits, JointLimits):
             raise InvalidValueError(f"{part} is commanded, but the robot's limits declare no joints for it")
@@ -316,7 +316,7 @@ class Limits:
 
     @property
     def q_min(self) -> Float[np.ndarray, " N"]:
-        """Of "arm", as are those below."""
+        """Lower joint limits of "arm"; the properties below are of "arm", too."""
         return self.arm().q_min
 
     @property
@@ -345,7 +345,7 @@ class Limits:
 
     @property
     def gripper(self) -> MotionLimits | None:
-        """Of the distance of the fingers of "gripper"."""
+        """Motion limits of "gripper"."""
         limits = self.parts.get(GRIPPER)
         return limits.motion if isinstance(limits, GripperLimits) else None
 
@@ -363,7 +363,7 @@ class Limits:
 
     @property
     def base(self) -> MotionLimits | None:
-        """Of "base"."""
+        """Motion limits of "base"."""
         limits = self.parts.get(BASE)
         return limits.motion if isinstance(limits, BaseLimits) else None
 
@@ -374,9 +374,9 @@ class Limits:
         return {name: (each.low, each.high) for name, each in grippers.items() if each.low < each.high}
 
     def check(self, spec: ActionSpec, *, resolves_hand: bool | Collection[str] = False) -> None:
-        """InvalidValueError if the policy commands what has no limits.
+        """Raise InvalidValueError if the policy commands a part without limits.
 
-        resolves_hand: whether hand poses become joints before they are limited; or which arms' do.
+        resolves_hand: whether end-effector poses become joints before they are limited; or which arms' do.
         """
         hands = [f.part for f in spec.fields if isinstance(f, EndEffectorPose | WorldEndEffectorPose)]
         resolved = hands if resolves_hand is True else resolves_hand or ()
@@ -412,7 +412,7 @@ class Limits:
                         missing[f.part] = "NumbersLimits(low=..., high=...)"
                     elif f.dim != len(limits.low):
                         raise InvalidValueError(
-                            f"the policy says {f.dim} numbers of {f.part}, limits are declared for "
+                            f"the policy commands {f.dim} numbers of {f.part}, limits are declared for "
                             f"{len(limits.low)}"
                         )
         if missing:
@@ -426,14 +426,14 @@ _JOINTS = "JointLimits(q_min=..., q_max=..., dq_max=..., ddq_max=..., dddq_max=.
 
 
 def _as_written(missing: Mapping[str, str]) -> str:
-    """Limits of these parts, as a person writes them down."""
-    short = {name: told for name, limits in missing.items() if (told := _short(name, limits))}
+    """Limits of these parts, as a user writes them in code."""
+    short = {name: text for name, limits in missing.items() if (text := _short(name, limits))}
     others = ", ".join(f"{name!r}: {limits}" for name, limits in missing.items() if name not in short)
     return f"Limits({', '.join([*([f'{{{others}}}'] if others else []), *short.values()])})"
 
 
 def _short(part: str, limits: str) -> str:
-    """How those of a default part are written; empty if it is none."""
+    """The short form for a default part; empty for any other."""
     match part, limits.partition("(")[0]:
         case "arm", "JointLimits":
             return limits.removeprefix("JointLimits(").removesuffix(")")
@@ -448,7 +448,7 @@ _JOINT_LIMITS = tuple(each.name for each in fields(JointLimits))
 
 
 def _set_default_parts(parts: dict[str, PartLimits], given: Mapping[str, Any]) -> None:
-    """Write what is given into the limits of "arm", "gripper" and "base"."""
+    """Set the given limits of "arm", "gripper" and "base"."""
     if unknown := given.keys() - _OfDefaultParts.__annotations__.keys():
         one = sorted(unknown)[0]
         raise TypeError(
@@ -464,7 +464,7 @@ def _set_default_parts(parts: dict[str, PartLimits], given: Mapping[str, Any]) -
         fingers, was = fingers | declared, parts.get(GRIPPER)
         parts[GRIPPER] = replace(was if isinstance(was, GripperLimits) else GripperLimits(), **fingers)
     if "base" in given:
-        stood = parts.pop(BASE, None)
+        before = parts.pop(BASE, None)
         if given["base"] is not None:
-            declared = {"unusual": getattr(stood, "unusual", False)} | declared
+            declared = {"unusual": getattr(before, "unusual", False)} | declared
             parts[BASE] = BaseLimits(motion=given["base"], **declared)

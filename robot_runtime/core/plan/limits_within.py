@@ -1,4 +1,4 @@
-"""Whether limits keep within those of the hardware: `beyond`."""
+"""Checks limits against those of the hardware: `beyond`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ _SLACK = 1e-9
 def beyond(limits: PartLimits, hardware: PartLimits, *, whose: str) -> Iterator[str]:
     """A phrase for each number beyond the hardware's: `q_max of joint 4 is 0, beyond the -0.15 of it`.
 
-    What the hardware says nothing of, and limits of another kind, are left alone.
+    Limits that the hardware does not declare, and limits of another kind, are ignored.
     """
     for name, value, bound, is_low in _bounds(limits, hardware):
         mine, its = np.atleast_1d(value), np.atleast_1d(bound)
@@ -37,7 +37,7 @@ def _axis(name: str) -> str:
 
 
 def _bounds(limits: PartLimits, most: PartLimits) -> list[tuple[str, Any, Any, bool]]:
-    """(name, its numbers, the hardware's, whether it is a lower end)."""
+    """Tuples of (name, its numbers, the hardware's, whether it is a lower limit)."""
     if isinstance(limits, JointLimits) and isinstance(most, JointLimits):
         out = [(name, getattr(limits, name), getattr(most, name), name == "q_min") for name in _JOINTS]
         for hand in _HAND:

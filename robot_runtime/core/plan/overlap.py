@@ -1,13 +1,13 @@
-"""Requests that overlap: what the robot will have been told by the time an answer starts.
+"""Overlapping requests: the commands that the robot will have been sent by the time an answer starts.
 
     capture of request k-2    |------- d -------●---------        answer k-2, from its row d on
     capture of request k-1        |------- d -------●-----        answer k-1
     capture of request k              |.....|...|...○---------    its committed rows: the robot's plan,
                                        plan  k-2 k-1              then answer k-2's rows, then answer k-1's
 
-When the robot asks for the third time it has none of the first two answers and cannot tell the policy what
-they will make it do; whoever works them out in turn can. Without it, every answer goes on from a plan that
-the one before has already replaced, and a robot that asks often never gets anywhere.
+When the robot asks for the third time it has neither of the first two answers and cannot show the policy
+their rows; the server that computes them in turn can. Without them, every answer continues a plan that the
+answer before has already replaced, and a robot that asks often makes no progress.
 """
 
 from dataclasses import dataclass
@@ -24,21 +24,20 @@ from robot_runtime.core.values.waypoints import Waypoints
 
 @dataclass(kw_only=True, eq=False)
 class _Answer:
-    """One answer, as far as it was sent."""
+    """The rows of one answer that were sent so far."""
 
     request: ChunkRequest
     blocks: list[np.ndarray]
     timed: TimedWaypoints | None = None
-    """What its rows will make the robot do, once somebody has asked."""
+    """Its rows as absolute targets, computed on demand."""
 
 
 class OpenAnswers:
-    """The last answers to one robot, which it may not have got yet; kept by whoever runs the policy.
+    """The last answers to one robot, which it may not have received yet; kept where the policy runs.
 
-    Rows are kept as they were sent and looked at only if a later request names them: a robot that has one
-    request under way at a time pays for nothing. What a request does not name when it starts is forgotten; a
-    later one cannot want it. Of an answer that was given up, the rows that were sent count: the robot runs
-    those.
+    Rows are kept as they were sent and decoded only if a later request names them: a robot with one open
+    request at a time pays nothing. An answer that a request does not name when it starts is dropped; a later
+    one cannot name it. The rows sent of an answer that was given up count: the robot runs them.
     """
 
     def __init__(self, spec: ActionSpec) -> None:
@@ -52,11 +51,11 @@ class OpenAnswers:
         answer.timed = None
 
     def shown(self, request: ChunkRequest) -> ChunkRequest:
-        """A request that starts now, as the policy is to see it: its plan with the rows of the answers still
-        under way. ValueError: its plan cannot be read.
+        """The request as the policy should see it: its plan with the rows of the answers still open.
+        ValueError: its plan cannot be decoded.
 
-        A request that tells no plan, or has none under way, is returned as it is. An answer that is not
-        known here (it was given up, or made elsewhere) changes nothing.
+        A request without a plan, or without open answers, is returned as it is. An answer that is not known
+        here (it was given up, or made elsewhere) changes nothing.
         """
         self._answers = {i: self._answers[i] for i in request.in_flight if i in self._answers}
         plan = request.prev_action_chunk
@@ -73,7 +72,7 @@ class OpenAnswers:
             )  # what is not committed
             rows = np.flatnonzero((due_ns >= start_ns) & timed.covers(due_ns))
             if len(rows) > 0 and rows[0] <= num_planned:
-                # Past a short answer's end the robot stands, to which it is committed as to moving.
+                # Past a short answer's end the robot is stationary, which is a commitment as well.
                 num_planned = max(int(rows[-1]) + 1, request.inference_delay)
                 rows = np.arange(rows[0], num_planned)
                 planned = with_rows(planned, int(rows[0]), timed.at(due_ns[rows]))

@@ -1,20 +1,20 @@
-"""Parts that move some time after they are told to: `PartLatency` tells each its rows that much earlier.
+"""Compensates latency from command to motion: `PartLatency` sends each part its rows that much earlier.
 
-A plan says when the robot is to be where. A part of latency L (command to motion) is told now what the plan
-has for now + L; the lead is the longest L. Of an arm of 0.1 s and a gripper of 0.2 s:
+A plan holds targets by time of motion. A part of latency L (command to motion) is sent now what the plan has
+for now + L; the lead is the longest L. For an arm of 0.1 s and a gripper of 0.2 s:
 
                     now                   now + 0.1 s             now + 0.2 s
     ─────────────────┼────────────────────────┼───────────────────────┼──────────► time of motion
-    measured; told   │ told, still to come    │ the arm is told this  │ the gripper is told this
+    measured; sent   │ sent, still to come    │ sent to the arm now   │ sent to the gripper now
     before           │                        ·                       │ a new chunk enters from here on
                      |---------------- lead = 0.2 s ------------------|
 
 What lies before now + lead is settled, for every part: an answer can change only what comes after it. So the
-lead is a part of the delay that requests and committed rows count with, and a part of less latency than the
+lead is part of the delay that requests and committed rows count with, and a part with less latency than the
 lead reacts no sooner than the slowest. When the robot brakes, no part waits for another.
 
 Rows that are commands of their time (`RowTiming.SENT`) are sent when they are due: they were recorded with
-the latency in between.
+the latency included.
 """
 
 import math
@@ -28,7 +28,7 @@ from robot_runtime.core.values.command import Command
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 LONGEST_S = 1.0
-"""Of a latency that may be declared: beyond that it is no device's, but a wrong unit."""
+"""Longest latency that may be declared; a longer one suggests a wrong unit."""
 
 
 def latencies_ns(latency_s: Mapping[str, Any], parts: Collection[str]) -> dict[str, int]:
@@ -51,39 +51,39 @@ def latencies_ns(latency_s: Mapping[str, Any], parts: Collection[str]) -> dict[s
 
 
 def lead_ns(latency_ns: Mapping[str, int], spec: ActionSpec) -> int:
-    """How far ahead of the clock rows are sent: the longest latency of the parts that a policy moves [ns]."""
+    """The lead, how far ahead of the clock rows are sent: the longest latency of the policy's parts [ns]."""
     if spec.timing is RowTiming.SENT:
         return 0
     return max((latency_ns.get(f.part, 0) for f in spec.fields), default=0)
 
 
 class PartLatency:
-    """What each part is told at a time, and what it is doing then; one thread owns it."""
+    """The command that each part is sent at a time, and the one it executes then; one thread owns it."""
 
     def __init__(self, latency_ns: Mapping[str, int], spec: ActionSpec) -> None:
         """latency_ns: command to motion, by part; 0 where none is given. Parts that the policy does not move
-        do not count."""
+        are ignored."""
         self._latency_ns = {f.part: latency_ns.get(f.part, 0) for f in spec.fields}
         self.lead_ns = lead_ns(latency_ns, spec)
         """How far ahead of the clock the plan is settled."""
         self.follows_ns = max(self._latency_ns.values(), default=0)
-        """How long after the last command the robot still moves by it."""
+        """How long after the last command the robot still executes it."""
         behind = {part: self.lead_ns - own for part, own in self._latency_ns.items()}
         self._behind_ns = {part: by_ns for part, by_ns in behind.items() if by_ns > 0 and self.lead_ns > 0}
         self.spread_ns = max(self._behind_ns.values(), default=0)
-        """How far the part that is told its rows last is behind the lead."""
-        self._told: deque[tuple[int, Command]] = deque()
+        """How far the part that is sent its rows last is behind the lead."""
+        self._sent: deque[tuple[int, Command]] = deque()
 
     def ahead_ns(self, part: str) -> int:
-        """How much earlier than it is due a part is told a row [ns]."""
+        """How much earlier than it is due a part is sent a row [ns]."""
         return self.lead_ns - self._behind_ns.get(part, 0)
 
     def latency_ns(self, part: str) -> int:
-        """How much later than it is told a part moves [ns]."""
+        """Latency of a part from command to motion [ns]."""
         return self._latency_ns.get(part, 0)
 
     def told(self, timeline: ChunkTimeline, foremost: Command) -> Command:
-        """The plan for each part as it has to be told now; foremost: for the time that was sampled last."""
+        """The plan's command to send each part now; foremost: the plan's for the time sampled last."""
         if not self._behind_ns:
             return foremost
         at: dict[int, Command] = {}
@@ -95,30 +95,32 @@ class PartLatency:
         return foremost.with_parts(own)
 
     def due_with(self, part: str, told: Command, timeline: ChunkTimeline) -> Command:
-        """The plan for all parts when that one does what it is told now; told: to each for its own time."""
+        """The plan for all parts at the time at which `part` executes what it is sent now; told: what each is
+        sent, for its own time."""
         if not self._behind_ns:
             return told
         return timeline.command_at(timeline.claimed_ns - self._behind_ns.get(part, 0))
 
     def doing(self, part: str, timeline: ChunkTimeline) -> Command | None:
-        """The plan for all parts now, if that one is told something for later; None: it is told for now."""
+        """The plan for all parts now, if `part` is sent rows for a later time; None: it is sent those for
+        now."""
         return timeline.command_at(timeline.claimed_ns - self.lead_ns) if self.ahead_ns(part) > 0 else None
 
     def note(self, command: Command, now_ns: int) -> None:
-        """It is sent now."""
+        """Note that the command is sent now."""
         if self.follows_ns == 0:
             return
-        self._told.append((now_ns, command))
-        while len(self._told) > 1 and self._told[1][0] <= now_ns - self.follows_ns:
-            self._told.popleft()
+        self._sent.append((now_ns, command))
+        while len(self._sent) > 1 and self._sent[1][0] <= now_ns - self.follows_ns:
+            self._sent.popleft()
 
     def forget(self) -> None:
-        """The robot was reset, or odometry calls its places by other names."""
-        self._told.clear()
+        """Forget what was sent: the robot was reset, or odometry jumped to another frame."""
+        self._sent.clear()
 
     def followed(self, command: Command, now_ns: int) -> Command:
-        """What each part is doing by now; command: the one sent last."""
-        if not self._told:
+        """The command that each part executes by now; command: the one sent last."""
+        if not self._sent:
             return command
         own = {}
         for part, latency_ns in self._latency_ns.items():
@@ -127,9 +129,9 @@ class PartLatency:
         return command.with_parts(own)
 
     def _then(self, t_ns: int) -> Command:
-        """What was sent last by a time; the oldest that is known."""
-        out = self._told[0][1]
-        for sent_ns, command in self._told:
+        """The last command sent by a time, or else the oldest that is known."""
+        out = self._sent[0][1]
+        for sent_ns, command in self._sent:
             if sent_ns > t_ns:
                 break
             out = command

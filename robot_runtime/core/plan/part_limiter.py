@@ -1,4 +1,4 @@
-"""What leads one part of a robot inside its limits: `make_part` for each kind of command."""
+"""Command limiters of single parts: `make_part` makes one for each kind of command."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -36,27 +36,29 @@ from robot_runtime.errors import InvalidValueError
 
 @runtime_checkable
 class PartLimiter(Protocol):
-    """What leads one part of the robot; commands are of one kind."""
+    """Limits the commands of one part; they are of one kind."""
 
     @property
     def is_at_rest(self) -> bool: ...
 
     def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
-        """What to send instead, and what that falls short of; None if the command may pass as it is."""
+        """The command to send instead, and its shortfall; None if the command passes unchanged."""
         ...
 
-    def brake(self) -> Any: ...
+    def brake(self) -> Any:
+        """The command that brakes."""
+        ...
 
 
 class _Numbers:
     """A part whose commands are n numbers, each an axis."""
 
-    def __init__(self, gate: AxisLimiter, start: list[float], make: Callable[[list[float]], Any]) -> None:
-        self._gate, self._sent, self._planned, self._make = gate, start, start, make
+    def __init__(self, axes: AxisLimiter, start: list[float], make: Callable[[list[float]], Any]) -> None:
+        self._axes, self._sent, self._planned, self._make = axes, start, start, make
 
     @property
     def is_at_rest(self) -> bool:
-        return self._gate.is_at_rest
+        return self._axes.is_at_rest
 
     def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
         wanted = _numbers(command)
@@ -64,36 +66,36 @@ class _Numbers:
             return self.brake(), Shortfall(distance=math.inf, not_finite=True)
         gap, lag = self._between(self._sent, wanted), self._between(self._sent, self._planned)
         speed = [d / elapsed_s for d in self._between(self._planned, wanted)]
-        steps, short = self._gate.step(self._where(), gap, lag, speed)
+        steps, short = self._axes.step(self._where(), gap, lag, speed)
         self._planned = wanted
-        if short is None and self._gate.may_pass(self._where(), wanted):
+        if short is None and self._axes.may_pass(self._where(), wanted):
             self._sent = wanted
             return command, None
         self._go(steps)
         return self._make(self._sent), short or Shortfall(distance=0.0, position=True)
 
     def brake(self) -> Any:
-        self._go(self._gate.brake(self._where()))
+        self._go(self._axes.brake(self._where()))
         self._planned = self._sent
         return self._make(self._sent)
 
     def _where(self) -> list[float]:
-        """Where the axes are, or how far from the origin."""
+        """The positions of the axes, or their distances from the origin."""
         return self._sent
 
     def _go(self, steps: list[float]) -> None:
-        self._sent = self._gate.placed(self._sent, steps)
+        self._sent = self._axes.placed(self._sent, steps)
 
     def _between(self, a: list[float], b: list[float]) -> list[float]:
-        """From one to the other, along the axes."""
+        """The difference from a to b along the axes."""
         return [y - x for x, y in zip(a, b, strict=True)]
 
 
 class BasePoseLimiter(_Numbers):
-    """A base by pose; its axes are the base's own, where it was sent last."""
+    """A base commanded by pose; its axes are those of the base at its last setpoint."""
 
     def go_on_from(self, x_WB: Float[np.ndarray, "3"]) -> None:
-        """The same place by another name."""
+        """Set the coordinates of the last setpoint in another odometry frame."""
         self._sent = self._planned = x_WB.tolist()
 
     def _where(self) -> list[float]:
@@ -114,7 +116,7 @@ class BasePoseLimiter(_Numbers):
 
 
 class _Rates(_Numbers):
-    """A part commanded by velocities: it stands when they are 0."""
+    """A part commanded by velocities: it is at rest when they are 0."""
 
     def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
         sent, short = super().limit(command, elapsed_s)
@@ -122,11 +124,12 @@ class _Rates(_Numbers):
 
     @property
     def is_at_rest(self) -> bool:
-        return self._gate.is_at_rest and not any(self._sent)
+        return self._axes.is_at_rest and not any(self._sent)
 
 
 class _Hand:
-    """The hand by pose: three axes along B's and three about them, from where it was sent last."""
+    """An end effector commanded by pose: three axes along B's and three about them, from the last
+    setpoint."""
 
     def __init__(self, translation: AxisLimiter, rotation: AxisLimiter, start: PoseCommand) -> None:
         self._translation, self._rotation = translation, rotation
@@ -140,10 +143,10 @@ class _Hand:
         if not (np.isfinite(command.p_BE).all() and np.isfinite(command.quat_BE).all()):
             return self.brake(), Shortfall(distance=math.inf, not_finite=True)
         wanted, zeros = command.X_BE, [0.0, 0.0, 0.0]
-        place = self._sent.translation.tolist()
+        position = self._sent.translation.tolist()
         (gap, turn), (lag, late) = _between(self._sent, wanted), _between(self._sent, self._planned)
         speed, spin = ([d / elapsed_s for d in ds] for ds in _between(self._planned, wanted))
-        step, moved = self._translation.step(place, gap, lag, speed)
+        step, moved = self._translation.step(position, gap, lag, speed)
         angles, turned = self._rotation.step(zeros, turn, late, spin)
         self._planned = wanted
         if moved is None and turned is None:
@@ -170,7 +173,7 @@ def _between(a: pin.SE3, b: pin.SE3) -> tuple[list[float], list[float]]:
 
 
 def _worse(a: Shortfall | None, b: Shortfall | None) -> Shortfall | None:
-    """Both in one: metres and radians count alike."""
+    """Both shortfalls in one, with metres and radians compared as equals."""
     if a is None or b is None:
         return a or b
     return Shortfall(
@@ -224,7 +227,7 @@ class _FreeNumbers:
 
 
 class _Resting:
-    """Plain numbers of which some are no places: braking leads those to where they are at rest."""
+    """Plain numbers some of which are not positions: braking leads those to their values at rest."""
 
     def __init__(
         self, part: PartLimiter, start: NumbersCommand, at_rest: Sequence[float | None], period_s: float
@@ -259,10 +262,10 @@ def make_part(
     *,
     at_rest: Sequence[float | None] | None = None,
 ) -> PartLimiter:
-    """What leads commands of that kind, at rest at the first of them.
+    """The limiter of such commands, at rest at the first of them.
 
     at_rest: of plain numbers, see `Numbers.at_rest`; None: they rest where they are.
-    InvalidValueError: the limits say nothing of such commands to that part.
+    InvalidValueError: the limits do not cover such commands to that part.
     """
     part = _make_part(name, command, limits, period_s)
     if at_rest is None or not isinstance(command, NumbersCommand):
@@ -273,15 +276,15 @@ def make_part(
 def _make_part(name: str, command: PartCommand, limits: PartLimits | None, period_s: float) -> PartLimiter:
     match command, limits:
         case JointCommand(q=q), JointLimits():
-            gate = AxisLimiter(
+            axes = AxisLimiter(
                 limits.joints, period_s=period_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve
             )
-            return _Numbers(gate, q.tolist(), lambda numbers: JointCommand(q=np.array(numbers)))
+            return _Numbers(axes, q.tolist(), lambda numbers: JointCommand(q=np.array(numbers)))
         case JointVelocityCommand(dq=dq), JointLimits():
             speed = limits.dq_max
-            gate = _gate_of_rates(limits.joints, period_s)
+            axes = _rate_limiter(limits.joints, period_s)
             start = np.clip(dq, -speed, speed).tolist()
-            return _Rates(gate, start, lambda n: JointVelocityCommand(dq=np.array(n)))
+            return _Rates(axes, start, lambda n: JointVelocityCommand(dq=np.array(n)))
         case PoseCommand(), JointLimits(hand_translation=MotionLimits(), hand_rotation=MotionLimits()):
             assert limits.hand_translation is not None
             assert limits.hand_rotation is not None
@@ -289,28 +292,28 @@ def _make_part(name: str, command: PartCommand, limits: PartLimits | None, perio
             return _Hand(translation, AxisLimiter(limits.hand_rotation, period_s=period_s), command)
         case GripperCommand(width=width), GripperLimits(motion=MotionLimits() as motion):
             low, high = np.array([limits.low]), np.array([limits.high])
-            gate = AxisLimiter(motion, period_s=period_s, low=low, high=high)
-            return _Numbers(gate, [width], lambda numbers: GripperCommand(width=numbers[0]))
+            axes = AxisLimiter(motion, period_s=period_s, low=low, high=high)
+            return _Numbers(axes, [width], lambda numbers: GripperCommand(width=numbers[0]))
         case BasePoseCommand(x_WB=x), BaseLimits():
-            gate = AxisLimiter(limits.motion, period_s=period_s)
-            return BasePoseLimiter(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)))
+            axes = AxisLimiter(limits.motion, period_s=period_s)
+            return BasePoseLimiter(axes, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)))
         case BaseTwistCommand(V_WB_B=twist), BaseLimits():
             speed = limits.motion.speed
             start = np.clip(twist, -speed, speed).tolist()
-            gate = _gate_of_rates(limits.motion, period_s)
-            return _Rates(gate, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
+            axes = _rate_limiter(limits.motion, period_s)
+            return _Rates(axes, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
         case NumbersCommand(), NumbersLimits(motion=None):
             return _FreeNumbers(limits, command)
         case NumbersCommand(values=values, is_held=is_held), NumbersLimits(motion=MotionLimits() as motion):
-            gate = AxisLimiter(motion, period_s=period_s, low=limits.low, high=limits.high)
+            axes = AxisLimiter(motion, period_s=period_s, low=limits.low, high=limits.high)
             make = lambda n: NumbersCommand(values=np.array(n), is_held=is_held)  # noqa: E731
-            return _Numbers(gate, values.tolist(), make)
+            return _Numbers(axes, values.tolist(), make)
     raise InvalidValueError(
         f"{name} is commanded ({type(command).__name__}), but the robot's limits declare none for it"
     )
 
 
-def _gate_of_rates(limits: MotionLimits, period_s: float) -> AxisLimiter:
-    """Of speeds that are commanded as such."""
+def _rate_limiter(limits: MotionLimits, period_s: float) -> AxisLimiter:
+    """The limiter of axes that are commanded by velocity."""
     rates = MotionLimits(speed=limits.acceleration, acceleration=limits.jerk, jerk=limits.jerk)
     return AxisLimiter(rates, period_s=period_s, low=-limits.speed, high=limits.speed, is_rate=True)

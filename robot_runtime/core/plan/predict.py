@@ -1,4 +1,4 @@
-"""Where the robot will be once it has done what it is committed to: `StatePredictor`.
+"""Predicts the state of the robot after the rows that it is committed to: `StatePredictor`.
 
 measured                                  predicted
    |---- rows of the plan, still to run ----|
@@ -47,14 +47,14 @@ HandPose = Callable[[np.ndarray], pin.SE3]
 class StatePredictor:
     """Rolls a measured state forward through the plan (VLASH, arXiv 2512.01031, section 3).
 
-    The model says how arm and base follow position setpoints. Twists and velocities are integrated from what
-    is measured, each held until the next step, whatever the model. Joints of a plan of hand poses stay as
-    measured.
+    The model describes how arm and base follow position setpoints. Twists and velocities are integrated from
+    the measured state, each held until the next step, whatever the model. Joints of a plan of end-effector
+    poses stay as measured.
     """
 
     model: RollForward = field(default_factory=LastTarget)
     hand_pose: HandPose | Mapping[str, HandPose] | None = None
-    """Forward kinematics of "arm", or by part; without it the hand of a joint plan is left unknown."""
+    """Forward kinematics of "arm", or by part; without it a joint plan leaves the end effector unknown."""
     step_ns: int = 10_000_000
     """Step of an integration along the plan [ns]."""
 
@@ -70,8 +70,8 @@ class StatePredictor:
             case TrackingLag(time_constant_s=tau):
                 out = self._lagging(state, timeline, t_ns, tau)
         parts: dict[str, PartState] = {}
-        for name, told in _planned(timeline, t_ns).parts.items():
-            match told:
+        for name, commanded in _planned(timeline, t_ns).parts.items():
+            match commanded:
                 case JointCommand():
                     arm = out.arm(name)
                     dq = arm.dq
@@ -89,7 +89,7 @@ class StatePredictor:
         return out.with_parts(parts, t_ns=t_ns)
 
     def knows_hand(self, part: str) -> bool:
-        """Whether it can say where joints lead the hand of an arm."""
+        """Whether the arm's forward kinematics are known."""
         return hand_pose_of(self.hand_pose, part) is not None
 
     def _hand_at(self, part: str, q: Float[np.ndarray, " N"]) -> pin.SE3 | None:
@@ -99,7 +99,7 @@ class StatePredictor:
     def _lagging(
         self, state: RobotState, timeline: ChunkTimeline, t_ns: int, time_constant_s: float
     ) -> RobotState:
-        """Integrate the lag from row to row, as if the plan were straight in between: as recipes do."""
+        """Integrate the lag from row to row along straight lines, as training recipes do."""
         times = self._times(timeline, state.t_ns, t_ns)
         setpoint = _planned(timeline, state.t_ns)
         out = state
@@ -117,20 +117,20 @@ class StatePredictor:
         x_WB, now_ns = _base(state, part), state.t_ns
         while now_ns < t_ns:
             step_ns = min(self.step_ns, t_ns - now_ns)
-            told = timeline.command_at(now_ns + step_ns // 2).parts[part]
-            assert isinstance(told, BaseTwistCommand)
-            x_WB = integrate_twist(x_WB, told.V_WB_B, step_ns * 1e-9)
+            commanded = timeline.command_at(now_ns + step_ns // 2).parts[part]
+            assert isinstance(commanded, BaseTwistCommand)
+            x_WB = integrate_twist(x_WB, commanded.V_WB_B, step_ns * 1e-9)
             now_ns += step_ns
         return x_WB
 
     def _turn(self, state: RobotState, timeline: ChunkTimeline, t_ns: int, part: str) -> np.ndarray:
-        """Joints that are told velocities."""
+        """The positions to which commanded joint velocities lead [rad]."""
         q, now_ns = state.arm(part).q, state.t_ns
         while now_ns < t_ns:
             step_ns = min(self.step_ns, t_ns - now_ns)
-            told = timeline.command_at(now_ns + step_ns // 2).parts[part]
-            assert isinstance(told, JointVelocityCommand)
-            q = q + told.dq * (step_ns * 1e-9)
+            commanded = timeline.command_at(now_ns + step_ns // 2).parts[part]
+            assert isinstance(commanded, JointVelocityCommand)
+            q = q + commanded.dq * (step_ns * 1e-9)
             now_ns += step_ns
         return q
 
@@ -146,7 +146,7 @@ def check_odometry(spec: ActionSpec, state: RobotState) -> None:
 
 
 def hand_pose_of(hand_pose: "HandPose | Mapping[str, HandPose] | None", part: str) -> HandPose | None:
-    """Forward kinematics of one arm; one that is given alone is that of "arm"."""
+    """Forward kinematics of one arm; a single function is that of "arm"."""
     if isinstance(hand_pose, Mapping):
         return hand_pose.get(part)
     return hand_pose if part == ARM else None
@@ -159,10 +159,10 @@ def fit_time_constant(
     *,
     window_s: float = 0.1,
 ) -> float:
-    """The tau [s] of `TrackingLag` that explains a log best, by least squares.
+    """The tau [s] of `TrackingLag` that fits a log best, by least squares.
 
-    setpoints: what was commanded at `t_ns`, held until the next entry. measured: the same joints then.
-    window_s: the lag is fitted to how far the arm gets in windows of this length, so that noise between
+    setpoints: commanded at `t_ns`, held until the next entry. measured: the same joints then.
+    window_s: the lag is fitted to the arm's motion in windows of this length, so that noise between
         neighbouring samples does not count.
 
     Integrates dx/dt = (r - x) / tau over each window: moved = (1 / tau) * integral(r - x).
@@ -180,14 +180,14 @@ def fit_time_constant(
     moved, pushed = measured[lag:] - measured[:-lag], integral[lag:] - integral[:-lag]
     rate, scale = float((moved * pushed).sum()), float((pushed * pushed).sum())
     if not rate > 0.0:
-        raise ValueError("the log shows no motion towards the setpoints: nothing to fit a lag to")
+        raise ValueError("the log shows no motion towards the setpoints: no lag can be fitted")
     return scale / rate
 
 
 def _at_target(state: RobotState, target: Command) -> RobotState:
     parts: dict[str, PartState] = _widths(target)
-    for name, told in target.parts.items():
-        match told:
+    for name, commanded in target.parts.items():
+        match commanded:
             case JointCommand(q=q):
                 parts[name] = _with(state, name, q=q)
             case PoseCommand() as pose:
@@ -200,8 +200,8 @@ def _at_target(state: RobotState, target: Command) -> RobotState:
 def _moved(state: RobotState, start: Command, end: Command) -> RobotState:
     """The state after the motion from one setpoint to another; a measured offset from the first is kept."""
     parts: dict[str, PartState] = {}
-    for name, told in end.parts.items():
-        match start.parts.get(name), told:
+    for name, commanded in end.parts.items():
+        match start.parts.get(name), commanded:
             case JointCommand(q=q_start), JointCommand(q=q_end):
                 parts[name] = _with(state, name, q=state.arm(name).q + (q_end - q_start))
             case PoseCommand() as a, PoseCommand() as b:
@@ -211,23 +211,25 @@ def _moved(state: RobotState, start: Command, end: Command) -> RobotState:
                 delta = compose_planar(inverse_planar(x_start), x_end)
                 x_WB = compose_planar(_base(state, name), delta)
                 parts[name] = BaseState(x_WB=x_WB, V_WB_B=state.base(name).V_WB_B)
-            case before, GripperCommand(width=width) if before != told:
+            case before, GripperCommand(width=width) if before != commanded:
                 # Fingers that hold an object stay at its width; only a new target moves them.
                 parts[name] = GripperState(width=width)
     return state.with_parts(parts)
 
 
 def _widths(target: Command) -> dict[str, PartState]:
-    """Every gripper where it is told to be."""
-    told = target.parts.items()
-    return {name: GripperState(width=each.width) for name, each in told if isinstance(each, GripperCommand)}
+    """Every gripper at its commanded width."""
+    commanded = target.parts.items()
+    return {
+        name: GripperState(width=each.width) for name, each in commanded if isinstance(each, GripperCommand)
+    }
 
 
 def _with(
     state: RobotState, part: str, *, q: np.ndarray | None = None, dq: np.ndarray | None = None,
     X_BE: pin.SE3 | None = None,
 ) -> ArmState:  # fmt: skip
-    """An arm with these quantities instead."""
+    """The measured arm with these quantities replaced."""
     arm = state.arm(part)
     return ArmState(
         q=arm.q if q is None else q,
@@ -246,8 +248,8 @@ def _follow(
         return (error + velocity * lag_s) * decay - velocity * lag_s
 
     parts: dict[str, PartState] = {}
-    for name, told in r_1.parts.items():
-        match r_0.parts.get(name), told:
+    for name, commanded in r_1.parts.items():
+        match r_0.parts.get(name), commanded:
             case JointCommand(q=q_0), JointCommand(q=q_1):
                 error = error_after(state.arm(name).q - q_0, (q_1 - q_0) / duration_s)
                 parts[name] = _with(state, name, q=q_1 + error, dq=-error / lag_s)
@@ -271,7 +273,7 @@ def _planar_difference(x_a: np.ndarray, x_b: np.ndarray) -> np.ndarray:
 
 
 def _joint_velocity(timeline: ChunkTimeline, t_ns: int, part: str, otherwise: np.ndarray) -> np.ndarray:
-    """Velocity with which the plan comes to `t_ns` from the row before [rad/s]."""
+    """Velocity of the plan from the row before up to `t_ns` [rad/s]."""
     before_ns = max(timeline.due_times(t_ns - NS_PER_S, t_ns), default=t_ns - NS_PER_S)
     match _planned(timeline, before_ns).parts.get(part), _planned(timeline, t_ns).parts.get(part):
         case JointCommand(q=q_0), JointCommand(q=q_1):
@@ -280,14 +282,14 @@ def _joint_velocity(timeline: ChunkTimeline, t_ns: int, part: str, otherwise: np
 
 
 def _planned(timeline: ChunkTimeline, t_ns: int) -> Command:
-    """What the rows of the plan say for a time."""
+    """The plan's target for a time."""
     return timeline.waypoints_at([t_ns]).row(0)
 
 
 def _hand(state: RobotState, part: str) -> pin.SE3:
     X_BE = state.hand(part)
     if X_BE is None:
-        raise ValueError("rolling a hand pose forward needs X_BE in the robot state")
+        raise ValueError("rolling an end-effector pose forward needs X_BE in the robot state")
     return X_BE
 
 

@@ -1,4 +1,4 @@
-"""RequestPlanner parts: when to ask for a chunk, and what to say with it."""
+"""Plans requests: when to ask for a chunk, and which part of the plan to send along: `RequestPlanner`."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -36,33 +36,32 @@ from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 
 MAX_IN_FLIGHT = 32
-"""Requests of one robot under way at a time, at most."""
+"""Most open requests of one robot."""
 FAR_DEVIATIONS = 8.0
 """Committed rows farther than this from what a policy was trained on are foreign to it [standard deviations].
-Shipped policies are shown 2 in the median and 4 at the 0.9 quantile at 300 ms, 3 and 12 at 700."""
+Shipped policies see 2 in the median and 4 at the 0.9 quantile at 300 ms, 3 and 12 at 700."""
 LOOK_BACK, TOO_MANY_FOREIGN = 8, 5
-"""Of so many requests with committed rows, how many may be foreign before none is made any more."""
+"""If this many of the last requests with committed rows are foreign, requests carry none any more."""
 ROWS_THAT_TELL_SPEED = 2
-"""Committed rows that say how fast the robot is led: with fewer an answer goes on from the measured speed."""
+"""Committed rows that show the commanded speed: with fewer an answer continues from the measured speed."""
 LONGEST_PAUSE_NS = 4 * NS_PER_S
-"""How long a robot waits at most before it asks again a server that has failed again and again."""
+"""Longest pause before the next request to a server that has failed repeatedly."""
 
 
 class RequestPlanner:
-    """Decides when to ask, and what; pure but for the times of the last requests and failures.
+    """Decides when to ask, and what; its state is the times of the last requests and failures.
 
-    Rows from one observation to the next, s, and rows an answer takes, d, have to fit into a chunk of H rows:
+    Rows from one observation to the next, s, and rows that an answer takes, d, must fit in a chunk of H rows:
 
         row of the chunk   0  ...  d-1 | d  ...  d+s-1 | d+s  ...  H-1
                            past when   | run until the | spare: the plan ends
                            it comes    | next one      | when row H-1 is due
 
-    that is s + d <= H - 1, where s is at least d / m if at most m requests are under way at a time. A state
-    rolled forward has row 0 due when the answer starts, so only s <= H is left, or d <= o with a fixed
-    overlap o.
+    that is s + d <= H - 1, where s is at least d / m if at most m requests are open at a time. A state rolled
+    forward has row 0 due when the answer starts, so only s <= H is left, or d <= o with a fixed overlap o.
 
-    Where answers take so long that the robot would stand for most of the time, it runs each chunk to its end
-    and asks once it stands still (`moves_more_from_rest`); this is counted.
+    Where answers take so long that the robot would be stationary most of the time, it runs each chunk to its
+    end and asks once it is at rest (`moves_more_from_rest`); this is counted.
     """
 
     def __init__(
@@ -82,13 +81,13 @@ class RequestPlanner:
         """
         max_inference_delay: largest d the policy was trained for; a larger measured one is cut to it and
             counted, a larger fixed one refused. None sets no limit but the chunk.
-        prefix_at_rest: whether the policy was shown prefixes of a robot that stands.
+        prefix_at_rest: whether the policy was trained with prefixes of a stationary robot.
         hand_pose: forward kinematics of "arm", or by part, needed to roll a plan of joints forward.
-        coast_rows: rows it takes to come to rest after the last one.
-        starts_on_arrival: row 0 is due when an answer comes, so that one that is late loses no row.
-        row_statistics: of the rows the policy was trained on: a prefix that lies far outside them again and
-            again is not shown any more, whatever the policy declares. None: nobody knows them.
-        to_motion_ns: from a command to the motion: every d counts it, see `LatencyEstimator` [ns].
+        coast_rows: rows that coming to rest takes after the last one.
+        starts_on_arrival: row 0 is due when an answer comes, so that a late one loses no row.
+        row_statistics: statistics of the training rows: if prefixes lie far outside them repeatedly, none is
+            sent any more, whatever the policy declares. None: unknown.
+        to_motion_ns: latency from command to motion, included in every d, see `LatencyEstimator` [ns].
         InvalidValueError: a horizon or delay does not fit the chunk; the message has the inequality.
         """
         self._part = part
@@ -99,7 +98,7 @@ class RequestPlanner:
         self._spec = action_spec
         self._max_delay = max_inference_delay
         self._prefix_at_rest = prefix_at_rest
-        self._least_delay = self._trained_to_be_told_speed()
+        self._least_delay = self._least_delay_with_speed()
         self._counts = Counts() if counts is None else counts
         self._asked_ns: int | None = None
         self._pace_ns = 0
@@ -125,8 +124,8 @@ class RequestPlanner:
             self._predictor = StatePredictor(model=part.model or LastTarget(), hand_pose=hand_pose)
 
     def check(self, state: RobotState) -> None:
-        """InvalidValueError: the state cannot be rolled forward: a base commanded by twists has no odometry,
-        or an end effector is measured whose forward kinematics are unknown."""
+        """Raise InvalidValueError if the state cannot be rolled forward: a base commanded by twists has no
+        odometry, or an end effector is measured whose forward kinematics are unknown."""
         if self._predictor is None:
             return
         check_odometry(self._spec, state)
@@ -145,7 +144,7 @@ class RequestPlanner:
     def is_due(
         self, timeline: ChunkTimeline, latency: LatencyEstimator, now_ns: int, *, num_in_flight: int
     ) -> bool:
-        """Whether to ask now, with so many requests under way."""
+        """Whether to ask now, with so many requests open."""
         if self.is_pausing(now_ns):
             return False
         if num_in_flight and (num_in_flight >= self._max_in_flight or not self._overlaps(timeline, latency)):
@@ -162,7 +161,7 @@ class RequestPlanner:
                 interval_ns = self._execution_horizon(rows, latency) * dt_ns
                 if num_in_flight:
                     interval_ns = max(interval_ns, self._server_ns)
-                # Less than a row after the last one its answer would leave the plan before that one's begins.
+                # Asked within a row of the last, its answer would leave the plan before the last's begins.
                 return self._has_come(max(self._pace_ns + interval_ns, self._asked_ns + dt_ns), now_ns)
             case Continuous():
                 return now_ns >= self._asked_ns + dt_ns
@@ -176,15 +175,15 @@ class RequestPlanner:
                 return now_ns >= timeline.end_ns - (latency.num_rows(dt_ns) + margin) * dt_ns
 
     def is_pausing(self, now_ns: int) -> bool:
-        """Whether the last failure is too near to ask again."""
+        """Whether the last failure is too recent to ask again."""
         return now_ns < self._retry_ns
 
     def _overlaps(self, timeline: ChunkTimeline, latency: LatencyEstimator) -> bool:
-        """Whether a second request makes sense: answers to a robot that stands would all begin anew, unless
-        they are told for how long it will stand.
+        """Whether a second request makes sense: answers to a stationary robot would all begin anew, unless
+        the request declares how long it will be stationary.
 
-        None follows a request before one whole answer has come: how long rows take that stream in late is not
-        known before, and answers that go on from rows which come too late lead farther and farther off.
+        No request overlaps before one whole answer has come: until then it is unknown how late rows stream
+        in, and answers that continue from rows which come too late diverge.
         """
         match self._part:
             case PreviousChunk(inference_delay=None) if self._whole.latency_ns() is None:
@@ -194,14 +193,14 @@ class RequestPlanner:
         match self._part:
             case PreviousChunk(inference_delay=fixed):
                 is_known = fixed is not None or latency.latency_ns() is not None
-                return is_known and self._commits_to_standing(latency)
+                return is_known and self._commits_to_rest(latency)
         return False
 
     def _asks_at_rest(self, latency: LatencyEstimator) -> bool:
-        """Whether answers are too late for a robot that moves.
+        """Whether answers are too late for a moving robot.
 
-        It is in motion for longer if it asks standing still; or whole answers take half a chunk and more than
-        the policy was trained for: shown a prefix that is too short, it is led farther and farther off.
+        Either it moves for longer if it asks while stationary; or whole answers take half a chunk and more
+        than the policy was trained for: with a prefix that is too short, the plan diverges.
         """
         d = latency.num_rows(self._spec.dt_ns, COMMITMENT_QUANTILE)
         if self._starts_on_arrival or d == 0:
@@ -219,9 +218,9 @@ class RequestPlanner:
             to_motion_rows=self._to_motion_ns // self._spec.dt_ns,
         )
 
-    def _commits_to_standing(self, latency: LatencyEstimator) -> bool:
-        """Whether a robot that stands still tells the policy for how long: not if it cannot say so, or the
-        policy was never shown such a prefix and would go on standing.
+    def _commits_to_rest(self, latency: LatencyEstimator) -> bool:
+        """Whether a stationary robot shows the policy how long it will be stationary: not if the prefix
+        cannot express that, or the policy was never trained with such a prefix and would remain stationary.
 
         An answer to a request that commits to nothing starts with row 0 when it comes.
         """
@@ -234,7 +233,7 @@ class RequestPlanner:
         return True
 
     def _has_come(self, due_ns: int, now_ns: int) -> bool:
-        """Whether it is due; notes for when a robot that looked at every tick was waiting."""
+        """Whether the request is due; notes since when a robot that checks at every tick has been waiting."""
         if now_ns < due_ns:
             self._awaited_ns = due_ns
         elif self._awaited_ns is not None:
@@ -245,7 +244,7 @@ class RequestPlanner:
         """Note that a request with this observation went out.
 
         If that was at the first tick after it was due, the rows to the next count from when it was due:
-        counted from the tick, every request would be late by one more part of a tick.
+        counted from the tick, the delays of less than a tick would add up.
         """
         due_ns, self._awaited_ns = self._awaited_ns, None
         self._asked_ns = self._pace_ns = t_obs_ns
@@ -253,17 +252,17 @@ class RequestPlanner:
             self._pace_ns = due_ns
 
     def answered(self, server_ns: int, *, whole_ns: int) -> None:
-        """Note how long a request has waited for the server and been worked on, and how long its whole answer
-        took from the capture on [ns].
+        """Note how long a request was queued and computed on the server, and how long its whole answer took
+        from the capture on [ns].
 
-        Requests that overlap come no faster than that: more would only wait in line, each with an
-        observation that grows old there.
+        Overlapping requests go out no faster than that: more would only wait in the queue while their
+        observations age.
         """
         self._server_ns = server_ns
         self._whole.add(whole_ns)
 
     def succeeded(self) -> None:
-        """A good answer came: the next failure is a first one."""
+        """Note a good answer: the next failure counts as the first."""
         self._num_failures = 0
 
     def failed(self, t_obs_ns: int, now_ns: int) -> None:
@@ -284,7 +283,7 @@ class RequestPlanner:
         self._asked_ns = self._awaited_ns = None
 
     def begin_anew(self) -> None:
-        """As `reset`; another server, or the robot was reset, and what has failed is forgotten."""
+        """Reset and forget all failures: there is another server, or the robot was reset."""
         self.reset()
         self._whole.restart()
         self._num_failures = self._retry_ns = 0
@@ -292,16 +291,16 @@ class RequestPlanner:
     def completed(
         self, plain: ChunkRequest, timeline: ChunkTimeline, latency: LatencyEstimator
     ) -> ChunkRequest:
-        """The request with what the request part says beside an observation that was just taken.
+        """The request completed as the request part requires, for an observation that was just taken.
 
-        A robot that stands still is committed to standing until the answer comes; while nobody knows how long
-        that takes, or it takes longer than can be said, it asks plainly.
+        A stationary robot is committed to remaining so until the answer comes; while it is unknown how long
+        that takes, or it takes longer than a prefix can express, the request stays plain.
         """
         self._count_shortening(latency)
         observation = plain.observation
-        stands = timeline.phase(observation.t_obs_ns) is Phase.REST
+        is_at_rest = timeline.phase(observation.t_obs_ns) is Phase.REST
         match self._part:
-            case PreviousChunk() if stands and not self._commits_to_standing(latency):
+            case PreviousChunk() if is_at_rest and not self._commits_to_rest(latency):
                 pass
             case PreviousChunk(inference_delay=fixed):
                 d = self._inference_delay(fixed, latency)
@@ -310,7 +309,7 @@ class RequestPlanner:
                 rows = self._planned_rows(timeline, observation.state, at_least=d)
                 if len(rows) > 0 and not self._is_distrusted(rows[:d], observation.state):
                     return structs.replace(plain, prev_action_chunk=rows, inference_delay=d)
-            case RolledForwardState(inference_delay=fixed) if not stands:
+            case RolledForwardState(inference_delay=fixed) if not is_at_rest:
                 assert self._predictor is not None
                 d = self._inference_delay(fixed, latency)
                 start_ns = observation.t_obs_ns + d * self._spec.dt_ns
@@ -320,7 +319,7 @@ class RequestPlanner:
         return plain
 
     def _is_distrusted(self, committed: Float[np.ndarray, "d D"], state: RobotState) -> bool:
-        """Whether to ask without a prefix from now on: it was never trained on rows like the committed."""
+        """Whether to ask without a prefix from now on, as the policy was never trained on rows like these."""
         if self._row_statistics is None or len(committed) == 0:
             return False
         far = self._row_statistics.deviations(committed, self._spec, state)
@@ -345,7 +344,7 @@ class RequestPlanner:
     def _planned_rows(
         self, timeline: ChunkTimeline, anchor: RobotState, *, at_least: int
     ) -> Float[np.ndarray, "n D"]:
-        """Rows up to the plan's end; past it the robot coasts and stands, for `at_least` rows in all."""
+        """Rows up to the plan's end; past it the robot coasts and rests, for `at_least` rows in all."""
         times = [anchor.t_ns + i * self._spec.dt_ns for i in range(self._spec.horizon)]
         times = [t for i, t in enumerate(times) if i < at_least or t <= timeline.end_ns]
         if not times:
@@ -353,7 +352,7 @@ class RequestPlanner:
         return timeline.waypoints_at(times).encode(self._spec, anchor)
 
     def _inference_delay(self, fixed: int | None, latency: LatencyEstimator) -> int:
-        """d; a measured one is cut to what chunk and policy can do, and counted."""
+        """d; a measured one is cut to what chunk and policy allow, and counted."""
         if fixed is not None:
             return fixed
         most = self._most_delay()
@@ -362,10 +361,10 @@ class RequestPlanner:
             self._counts.delays_clamped += 1
         return min(measured, most)
 
-    def _trained_to_be_told_speed(self) -> int:
-        """The least d of a robot that moves, however early answers come: `ROWS_THAT_TELL_SPEED`, or 0 if d is
-        fixed or training does not cover so many. Rows that a sampler keeps without training are no help: with
-        two of them `pipelined-rtc` brings 1 of 8 episodes of `drawer` to the end, without 7.
+    def _least_delay_with_speed(self) -> int:
+        """The least d of a moving robot, however early answers come: `ROWS_THAT_TELL_SPEED`, or 0 if d is
+        fixed or training does not cover so many. Rows that a sampler keeps without training do not help: with
+        two of them `pipelined-rtc` completes 1 of 8 episodes of `drawer`, without them 7.
         """
         match self._part:
             case PreviousChunk(inference_delay=None) if self._max_delay is not None:
@@ -373,7 +372,7 @@ class RequestPlanner:
         return 0
 
     def _most_delay(self) -> int:
-        """The largest d that chunk and policy can do."""
+        """The largest d that chunk and policy allow."""
         most = self._spec.horizon - (not isinstance(self._part, RolledForwardState))
         return most if self._max_delay is None else min(most, self._max_delay)
 

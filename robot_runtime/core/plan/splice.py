@@ -1,10 +1,10 @@
-"""Splicer parts: where in time a chunk goes into the plan. What its rows become there is `blend`'s affair.
+"""Splice parts: where in time a chunk enters the plan. `blend` decides what its rows become there.
 
 capture        arrival
    |              |
    0   1   2   3  |             TimeAligned: row i due at capture + i*dt, rows 0..3 are past and drop out
                   0   1   2     FromRowZero: row i due at arrival + i*dt
-          1   2   | 3           StateMatched: the robot is at row 2 and a bit, so it goes on from there
+          1   2   | 3           StateMatched: the robot is just past row 2, so it continues from there
 """
 
 from collections.abc import Mapping
@@ -34,17 +34,17 @@ class Arrival:
     """The robot when the first rows of a chunk arrive."""
 
     now_ns: int
-    """The first motion that it can change: the time, and how far ahead of it rows are sent."""
+    """Earliest time of motion that it can change: the time plus how far ahead rows are sent."""
     state: RobotState
     """Newest measured state."""
     claimed_ns: int
-    """Everything up to here has been sent."""
+    """Time up to which everything has been sent."""
     commanded: Command
-    """What was sent last."""
+    """The last command."""
     stood_still: bool
-    """The robot stood still when the first row that was not committed was due, and has since. Then nothing of
-    the chunk from that row on has been overtaken, and dropping rows would throw the arm across the gap: that
-    row is due on arrival, if it was not to be later anyway."""
+    """Whether the robot was stationary when the first row that was not committed was due, and has been since.
+    Then no row from that one on has been overtaken, and dropping rows would make the arm jump across the gap:
+    that row is due on arrival, unless it was due later anyway."""
     inference_delay: int = 0
     """Rows of the chunk that were committed, d: row d is the first that was not."""
 
@@ -52,7 +52,7 @@ class Arrival:
 def has_enough_rows(part: SplicePart, chunk: ActionChunk, num_rows: int, arrival: Arrival) -> bool:
     """Whether the rows of a chunk that streams in are enough to decide when row 0 is due.
 
-    A match looks at the path up to its window's end; everybody else needs no row at all.
+    A match needs the path up to its window's end; the other parts need no row at all.
     """
     if not isinstance(part, StateMatched) or arrival.stood_still:
         return True
@@ -79,9 +79,9 @@ def first_row_due_ns(
 def _matched_start_ns(
     part: StateMatched, chunk: ActionChunk, waypoints: Waypoints, arrival: Arrival, counts: Counts
 ) -> int:
-    """Row 0's due time with which the setpoint is `lead_s` beyond the row the robot is at.
+    """Row 0's due time such that the setpoint is `lead_s` beyond the row that the robot is at.
 
-    Rows are matched to the measured state, which runs a lead behind its setpoint: by time it is at row
+    Rows are matched to the measured state, which lags its setpoint by the lead: by time it is at row
     i_t = (t_state - t_obs - lead) / dt.
     """
     dt_ns, state, n = chunk.spec.dt_ns, arrival.state, waypoints.num_rows
@@ -109,7 +109,7 @@ def _matched_start_ns(
 
 
 def _row_by_time(part: StateMatched, chunk: ActionChunk, arrival: Arrival) -> float:
-    """The row that the robot is at by time, a lead behind its setpoint."""
+    """The row that the robot is at by time, lagging its setpoint by the lead."""
     lead_ns = round(part.lead_s * NS_PER_S)
     return (arrival.state.t_ns - lead_ns - chunk.t_obs_ns) / chunk.spec.dt_ns
 
@@ -140,15 +140,15 @@ def nearest_on_path(
 
 
 _ORDER = {"q": 1, "p_BE": 2, "x_WB": 3, "numbers": 4}
-"""Of quantities in a sum of squares, whose last bit depends on it."""
+"""Order of quantities in a sum of squares, on which its last bit depends."""
 
 
 def offsets_from(
     part: StateMatched, waypoints: Waypoints, state: RobotState, scales: Mapping[str, float]
 ) -> Float[np.ndarray, "n m"]:
-    """How far every row is from the state, in the part's scales; ValueError if the state lacks a pose.
+    """The offset of every row from the state, in the part's scales; ValueError if the state lacks a pose.
 
-    scales: of plain numbers, by part; those that are not measured do not count.
+    scales: of plain numbers, by part; numbers that are not measured are left out.
 
     Rotations as rotation vectors from the state's own, so that a straight line between two rows is close to
     the geodesic wherever the robot is close to them.
@@ -162,7 +162,7 @@ def offsets_from(
             case "p_BE":
                 X_BE = state.hand(name)
                 if X_BE is None:
-                    raise ValueError("matching hand poses needs X_BE in the robot state")
+                    raise ValueError("matching end-effector poses needs X_BE in the robot state")
                 quats = waypoints.rows_of[name, "quat_BE"]
                 turns = rotation_vectors(X_BE.rotation.T @ rotations_from_quaternions(quats))
                 parts.append((values - X_BE.translation) / part.position_scale)
@@ -181,9 +181,9 @@ def offsets_from(
 @dataclass(frozen=True, kw_only=True)
 class _GripperEvents:
     done_row: int = 0
-    """First row of the width that is commanded now: to go behind it would undo a change."""
+    """First row of the width that is commanded now: entering before it would undo a change."""
     next_row: int | None = None
-    """A row at or before which the chunk has to be entered, or a change would be skipped."""
+    """The row at or before which the chunk has to be entered; entering later would skip a change."""
 
 
 def _gripper_events(
@@ -196,10 +196,10 @@ def _gripper_events(
     """
     done, following = 0, None
     for (name, quantity), widths in waypoints.rows_of.items():
-        told = commanded.parts.get(name)
-        if quantity != "width" or not isinstance(told, GripperCommand):
+        gripper = commanded.parts.get(name)
+        if quantity != "width" or not isinstance(gripper, GripperCommand):
             continue
-        events = _events_of(part, widths, told.width, highest)
+        events = _events_of(part, widths, gripper.width, highest)
         done = max(done, events.done_row)
         if events.next_row is not None:
             following = events.next_row if following is None else min(following, events.next_row)
@@ -209,7 +209,7 @@ def _gripper_events(
 def _events_of(
     part: StateMatched, widths: Float[np.ndarray, " n"], commanded: float, highest: float
 ) -> _GripperEvents:
-    """Of one gripper."""
+    """The events of one gripper."""
     starts, width = [0], float(widths[0])
     for i, row_width in enumerate(widths.tolist()):
         if abs(row_width - width) > part.gripper_step:
@@ -217,7 +217,7 @@ def _events_of(
             width = row_width
     gaps = [abs(float(widths[i]) - commanded) for i in starts]
     done = next((k for k, i in enumerate(starts) if i <= highest and gaps[k] <= part.gripper_step), None)
-    if done is None:  # even the first width is still to come: at least one of its rows has to run
+    if done is None:  # even the first width was not commanded yet: at least one of its rows has to run
         return _GripperEvents(next_row=starts[1] - 1 if len(starts) > 1 else None)
     after = starts[done + 1 : done + 2]
     return _GripperEvents(done_row=starts[done], next_row=after[0] if after else None)

@@ -1,4 +1,4 @@
-"""Why a robot stands still: `Standstill` counts what became of its requests since a row last ran."""
+"""Explains why a robot is stationary: `Standstill` counts request outcomes since a row last ran."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,28 +8,29 @@ from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec
 
 PATIENCE_NS = 3 * NS_PER_S
-"""A robot that has stood for so long says why."""
+"""A robot that has been stationary for this long reports why."""
 
 
 @dataclass(kw_only=True)
 class Standstill:
-    """What the executor has asked since its last row ran, and what came of it; every request counts once."""
+    """Requests since the last row ran, and their outcomes; every request counts once."""
 
     waiting: dict[int, int] = field(default_factory=dict)
     """Requests whose answers are still to come, oldest first: request id -> when it was asked [ns]."""
     failed: int = 0
-    """Expired, dropped, refused, or lost with the server."""
+    """Requests that expired, were dropped or refused, or were lost with the server."""
     invalid: int = 0
+    """Answers that were refused."""
     why_far: str = ""
     """Where the rows of the last of those lie, if far outside the robot's ranges."""
     is_server_gone: bool = False
     """Whether the server was lost, and nothing has been asked since."""
     late: int = 0
-    """Answers of which no row was still to come."""
+    """Answers whose rows were all past."""
 
     @property
     def asked(self) -> int:
-        """All of them, but for those that were answered and of no use for a reason of the robot's own."""
+        """Number of requests, without those whose answers the robot did not run for a reason of its own."""
         return len(self.waiting) + self.failed + self.invalid + self.late
 
     def begin(self, request_id: int, now_ns: int) -> None:
@@ -41,7 +42,7 @@ class Standstill:
         self.failed += sum(self.waiting.pop(i, None) is not None for i in list(request_ids))
 
     def ended(self, request_id: int, outcome: PartOutcome) -> None:
-        """Note what became of a part of an answer; a part that more are to follow says nothing yet."""
+        """Note the outcome of a part of an answer; an outcome that is not final is ignored."""
         if outcome in (PartOutcome.WAITS, PartOutcome.UNKNOWN, PartOutcome.OUT_OF_ORDER, PartOutcome.STOPPED):
             return
         was_waiting = self.waiting.pop(request_id, None) is not None
@@ -64,11 +65,11 @@ class Standstill:
     ) -> str:
         """One sentence: what keeps the robot from moving, and what would help.
 
-        is_over: the run is at its end, and what has not come yet cannot any more.
+        is_over: the run has ended, and nothing more can come.
         """
         if self.asked == 0:
-            unheard = "there is no server or no picture to ask with"
-            return f"nothing has been asked: {'the run was too short, or ' if is_over else ''}{unheard}"
+            missing = "there is no server or no image to ask with"
+            return f"nothing has been asked: {'the run was too short, or ' if is_over else ''}{missing}"
         if self.is_server_gone:
             return "the server is gone: nothing can be asked until it is back"
         if self.invalid and self.why_far:
@@ -82,8 +83,8 @@ class Standstill:
             return _too_late(spec, latency)
         if self.failed:
             return (
-                f"{self.failed} of {self.asked} requests failed and none was answered; what the server says "
-                "of them is above, or in its own log"
+                f"{self.failed} of {self.asked} requests failed and none was answered; the server's reasons "
+                "are above, or in its own log"
             )
         waited_s = (now_ns - min(self.waiting.values())) / NS_PER_S
         if is_over:
@@ -94,7 +95,7 @@ class Standstill:
         return (
             f"no answer has come to {self.asked} requests, to the oldest for {waited_s:.1f} s; each is given "
             f"up after {deadline_ns / NS_PER_S:g} s: the server is too slow or overloaded, or the link too "
-            "thin for the pictures (`PolicyClient(jpeg_quality=90)` makes them small)"
+            "thin for the images (`PolicyClient(jpeg_quality=90)` makes them small)"
         )
 
 
@@ -104,5 +105,5 @@ def _too_late(spec: ActionSpec, latency: LatencyEstimator) -> str:
     return (
         f"answers {took} come when their last row is past: a chunk lasts "
         f"{(spec.horizon - 1) * spec.dt_ns / NS_PER_MS:.0f} ms; --method synchronous waits for them "
-        "standing still and runs all their rows"
+        "at rest and runs all their rows"
     )

@@ -2,18 +2,18 @@
 
 Theory of operation
 -------------------
-A row is a knot: the robot is told to be at row i when it is due, `t0 + i*dt`, and moves without corners from
-knot to knot in between (`curve`). `sample(now)` gives the command for `now` and claims the past: what was
-sampled has been sent and is history. A splice therefore keeps everything up to the last sample and replaces
-only what comes after it, so no row is ever rewritten once sent, and time alone decides which row is due, so
-none is replayed.
+A row is a knot: the robot is commanded to be at row i when it is due, `t0 + i*dt`, and moves without corners
+from knot to knot in between (`curve`). `sample(now)` returns the command for `now` and claims the past: what
+was sampled has been sent. A splice therefore keeps everything up to the last sample and replaces only what
+comes after it, so no row is ever rewritten once sent, and time alone decides which row is due, so none is
+replayed.
 
     last sample          now
         |                 |
     ●───┼──●······●······●······●        old knots ● (dotted: dropped by the splice)
         └──────────○──────○──────○       new knots ○, first one due after the last sample
 
-While a chunk streams in, the old plan goes on after its last row, until the next rows come:
+While a chunk streams in, the old plan continues after the chunk's last row, until the next rows come:
 
     ●───┼──●······●······●──────●        kept for now
         └──────────○──────○─────┘
@@ -23,7 +23,7 @@ later, the old plan one row before the chunk's first) at the speed it has there,
 when that row is due.
 
 A plan ends at its last knot: the command comes to rest there, `coast_ns` after that row was due, so the robot
-is not stopped with a jolt.
+does not stop with a jolt.
 
     speed   ────────╲________
                   end   end+coast      PLAN | COAST | REST
@@ -48,28 +48,28 @@ _NO_RESTS: Mapping[str, Rest] = MappingProxyType({})
 
 
 class Phase(Enum):
-    """Where in a plan's life an instant lies."""
+    """Stage of a plan at an instant."""
 
     PLAN = "plan"
     COAST = "coast"
-    """The last row was due; the command loses speed and comes to rest there."""
+    """The last row was due; the command slows down and comes to rest there."""
     REST = "rest"
-    """Standing still: the coast is over, or no plan has come yet."""
+    """Stationary: the coast is over, or no plan has come yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Which answer a row belongs to."""
+    """The answer that a row belongs to."""
 
     request_id: int
     t_obs_ns: int
-    """Capture time of the oldest thing the answer saw, state or picture [ns]."""
+    """Capture time of the oldest part of its observation, state or image [ns]."""
 
 
 class Knot:
     """A command with the time it is due; `source` and `row` are None for a knot that no policy wrote.
 
-    Of a row it makes the command when the plan gets there: most rows are replaced before.
+    A row becomes a command only when the plan gets there: most rows are replaced before.
     """
 
     __slots__ = ("_command", "rates", "row", "source", "t_ns", "waypoints")
@@ -82,7 +82,7 @@ class Knot:
         row: int | None,
         rates: Rates | None = None,
     ) -> None:
-        """command: or the waypoints whose row `row` it is. rates: None if they follow from the neighbours."""
+        """command: or the waypoints that hold it as `row`. rates: None if they follow from the neighbours."""
         self.t_ns = t_ns
         self.rates = rates
         self.source = source
@@ -92,6 +92,7 @@ class Knot:
 
     @property
     def command(self) -> Command:
+        """The command that is due."""
         if self._command is None:
             assert self.waypoints is not None
             assert self.row is not None
@@ -101,19 +102,19 @@ class Knot:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """What the plan says about one instant."""
+    """The plan at one instant."""
 
     command: Command
     phase: Phase
     source: Source | None
-    """Answer the motion towards the next knot comes from; None before the first."""
+    """The answer that the motion towards the next knot comes from; None before the first."""
     row: int | None
-    """Row that is due: the last one reached; None while still on the way from another chunk's path."""
+    """The row that is due: the last one reached; None while still moving from another chunk's path."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seam:
-    """What a splice did."""
+    """The result of a splice."""
 
     first_row: int | None
     """First row of the chunk that will run; None if all its rows were already past."""
@@ -136,11 +137,11 @@ class ChunkTimeline:
         keeps_ns: int = 0,
     ) -> None:
         """
-        coast_ns: how long it takes to come to rest after the last row [ns].
-        scales: of parts that are told plain numbers, what counts as a whole unit of them.
-        rests: of such parts, what they are told once the plan is over, see `Numbers.at_rest`.
-        holds_last: the last row is sent when it is due and stands for `coast_ns`, and the plan ends then.
-        keeps_ns: for how long what has been claimed can still be looked up after a splice [ns].
+        coast_ns: how long coming to rest takes after the last row [ns].
+        scales: the unit distance of parts commanded by plain numbers.
+        rests: the commands of such parts once the plan is over, see `Numbers.at_rest`.
+        holds_last: the last row is sent when it is due and holds for `coast_ns`, and the plan ends then.
+        keeps_ns: for how long the claimed past can still be looked up after a splice [ns].
         """
         if coast_ns <= 0:
             raise ValueError(f"coast_ns must be positive, got {coast_ns}")
@@ -153,31 +154,31 @@ class ChunkTimeline:
         self._curve: Curve | None = None
 
     def rest_at(self, command: Command, now_ns: int, *, claimed_ns: int | None = None) -> None:
-        """Forget any plan and stand still at `command` from now on.
+        """Discard the plan and hold at `command` from now on.
 
-        claimed_ns: up to when it has been sent that it stands; None: up to now.
+        claimed_ns: up to when the hold has already been sent; None: up to now.
         """
         self._set([Knot(now_ns, command, None, None)])
         self._claimed_ns = now_ns if claimed_ns is None else claimed_ns
 
     def stand(self, command: Command) -> None:
-        """The parts of a command stand there, in all of the plan; the others go on as planned.
+        """Hold the parts of a command there, in all of the plan; the others move as planned.
 
         one part   ●───┼──●······●······●        the path it did not follow
-                   ○───┼──○──────○──────○        where it stands: what comes next begins here
+                   ○───┼──○──────○──────○        where it holds: what comes next begins here
         """
         still = Waypoints.from_commands([command]).rows_of
         zeros = {what: np.zeros(3 if what[1] == "quat_BE" else np.size(row)) for what, row in still.items()}
         knots = []
         for knot in self._knots:
             rates = None if knot.rates is None else {**knot.rates, **zeros}
-            stands = knot.command.with_parts(command.parts)
-            knots.append(Knot(knot.t_ns, stands, knot.source, knot.row, rates))
+            held = knot.command.with_parts(command.parts)
+            knots.append(Knot(knot.t_ns, held, knot.source, knot.row, rates))
         self._set(knots)
 
     @property
     def claimed_ns(self) -> int:
-        """Everything up to here has been sent."""
+        """The time up to which everything has been sent."""
         return self._claimed_ns
 
     @property
@@ -186,7 +187,7 @@ class ChunkTimeline:
         return self._times[-1]
 
     def phase(self, t_ns: int) -> Phase:
-        """The part of the plan's life that `t_ns` falls into."""
+        """The plan's stage at `t_ns`."""
         if t_ns < self._times[-1]:
             return Phase.PLAN
         if len(self._times) > 1 and t_ns < self._times[-1] + self._coast_ns:
@@ -212,18 +213,18 @@ class ChunkTimeline:
         )
 
     def command_at(self, t_ns: int) -> Command:
-        """What will be (or, since the last splice, was) commanded at `t_ns`; claims nothing."""
+        """The command that will be (or, since the last splice, was) sent for `t_ns`; claims nothing."""
         return self._path.command(t_ns)
 
     def rates_at(self, t_ns: int) -> Rates:
-        """How fast `command_at` changes."""
+        """The rate of change of `command_at`."""
         return self._path.rates(t_ns)
 
     def waypoints_at(self, times: Sequence[int]) -> Waypoints:
-        """What the plan's rows say for many times, one row each.
+        """The plan's targets for many times, one row each.
 
-        That is `command_at`, but for a plan that ends: its last row stands for when it is due, not for when
-        the robot has come to rest there.
+        They equal `command_at`, but at the end of the plan: its last row counts when it is due, not when the
+        robot has come to rest there.
         """
         return self._path.commands(times)
 
@@ -232,7 +233,7 @@ class ChunkTimeline:
         return self._times[bisect_right(self._times, start_ns) : bisect_left(self._times, end_ns)]
 
     def frozen(self) -> "ChunkTimeline":
-        """The plan as it is now, for looking up what it said once this one has been spliced."""
+        """A copy of the plan as it is now, to look it up after the next splice."""
         out = ChunkTimeline(
             coast_ns=self._coast_ns,
             scales=self._scales,
@@ -249,8 +250,8 @@ class ChunkTimeline:
     ) -> Seam:
         """Replace what has not been sent by the rows of `waypoints`, row i due at `t0_ns + i*dt_ns`.
 
-        May be called again for the same chunk with more rows while it streams in; until it is complete, what
-        the old plan says for later times stays.
+        May be called again for the same chunk with more rows while it streams in; until it is complete, the
+        old plan remains for later times.
         """
         n = waypoints.num_rows
         first = max(0, (self._claimed_ns - t0_ns) // dt_ns + 1)
@@ -268,12 +269,12 @@ class ChunkTimeline:
         return Seam(first_row=first, num_dropped=first, jump=jump)
 
     def next_knot(self, now_ns: int) -> Knot | None:
-        """The knot the plan goes to after `now_ns`; None if it is over by then."""
+        """The knot that the plan reaches next after `now_ns`; None if it is over by then."""
         i = bisect_right(self._times, now_ns)
         return self._knots[i] if i < len(self._knots) else None
 
     def redirect(self, knot: Knot, command: Command) -> None:
-        """Lead the plan to another command at a knot that has not been reached; the one after it stays.
+        """Move a knot that has not been reached to another command; the one after it stays.
 
             last sample     knot
                  |           |
@@ -293,14 +294,14 @@ class ChunkTimeline:
         self._set([*kept, moved, *self._knots[i + 1 :]])
 
     def _passing_rates(self, here: Knot, knot: Knot, command: Command, after: list[Knot]) -> Rates | None:
-        """How fast to pass a knot that is moved: as if the one after it will be moved as far."""
+        """The rates at a moved knot, as if the one after it will be moved as far."""
         if not after:
             return None
         moved = {
-            (part, "q"): told.q - was.q
-            for part, told in command.parts.items()
-            if isinstance(told, JointCommand)
-            and isinstance(was := knot.command.parts.get(part), JointCommand)
+            (part, "q"): commanded.q - planned.q
+            for part, commanded in command.parts.items()
+            if isinstance(commanded, JointCommand)
+            and isinstance(planned := knot.command.parts.get(part), JointCommand)
         }
         if not moved:
             return None
@@ -313,35 +314,36 @@ class ChunkTimeline:
         )
 
     def _kept(self, seam_ns: int) -> list[Knot]:
-        """What has to stay of the plan for the path to be the same up to a time, at which it is left.
+        """The knots to keep so that the path stays the same up to the time at which it is left.
 
-        A plan that goes on with the row after its last one does not end there: that row is reached when due.
+        A plan that continues with the row after its last one does not end there: that row is reached when
+        due.
         """
         knots = self._knots[self._first_kept : bisect_right(self._times, seam_ns)]
-        goes_on = seam_ns == self.end_ns > self._claimed_ns
-        kept = [self._on_path(knot) for knot in (knots[:-1] if goes_on else knots)]
+        continues = seam_ns == self.end_ns > self._claimed_ns
+        kept = [self._on_path(knot) for knot in (knots[:-1] if continues else knots)]
         times = {self._claimed_ns, seam_ns, min(self.end_ns + self._coast_ns, seam_ns)}
-        if goes_on:
+        if continues:
             times = {self._claimed_ns}
         for t_ns in sorted(times):
             if t_ns > kept[-1].t_ns:
                 kept.append(self._knot_at(t_ns, kept[-1] if t_ns == self._claimed_ns else None))
-        return [*kept, knots[-1]] if goes_on else sorted(kept, key=lambda knot: knot.t_ns)
+        return [*kept, knots[-1]] if continues else sorted(kept, key=lambda knot: knot.t_ns)
 
     @property
     def _first_kept(self) -> int:
-        """The first knot that says something of what can still be looked up."""
+        """Index of the first knot that shapes the path which can still be looked up."""
         if self._keeps_ns == 0:
             return self._segment
         return max(bisect_right(self._times, self._claimed_ns - self._keeps_ns) - 1, 0)
 
     def _on_path(self, knot: Knot) -> Knot:
-        """A knot of the plan that stays on the path and keeps its rates, whatever comes after it."""
+        """The knot with command and rates fixed to the path, whatever comes after it."""
         command = knot.command if knot.t_ns < self.end_ns else self.command_at(knot.t_ns)
         return Knot(knot.t_ns, command, knot.source, knot.row, self._path.rates(knot.t_ns))
 
     def _knot_at(self, t_ns: int, like: Knot | None = None) -> Knot:
-        """A knot on the path."""
+        """A new knot on the path."""
         source, row = (None, None) if like is None else (like.source, like.row)
         return Knot(t_ns, self.command_at(t_ns), source, row, self._path.rates(t_ns))
 
@@ -353,7 +355,7 @@ class ChunkTimeline:
 
     @property
     def _path(self) -> Curve:
-        """Made when it is needed: while a chunk streams in, most plans are replaced before."""
+        """The curve, made on demand: while a chunk streams in, most plans are replaced before."""
         if self._curve is None:
             known = {i: knot.rates for i, knot in enumerate(self._knots) if knot.rates is not None}
             self._curve = Curve(
@@ -368,7 +370,7 @@ class ChunkTimeline:
 
 
 def _rows_of(knots: list[Knot]) -> Waypoints:
-    """The commands of knots, one row each."""
+    """The commands of the knots as waypoints, one row each."""
     parts = []
     for waypoints, group in groupby(knots, key=lambda knot: knot.waypoints):
         if waypoints is None:
@@ -379,11 +381,11 @@ def _rows_of(knots: list[Knot]) -> Waypoints:
 
 
 def distance(a: Command, b: Command, scales: Mapping[str, float] = _NO_SCALES) -> float:
-    """How far two commands are apart: largest joint difference [rad], or hand distance [m], or plain numbers
-    as shares of their scale, by part."""
+    """The distance of two commands: the largest joint difference [rad], end-effector distance [m], or
+    difference of plain numbers as a share of their part's scale."""
     out = 0.0
-    for part, told in a.parts.items():
-        match told, b.parts.get(part):
+    for part, commanded in a.parts.items():
+        match commanded, b.parts.get(part):
             case JointCommand(q=q_a), JointCommand(q=q_b):
                 out = max(out, float(np.abs(q_b - q_a).max()))
             case PoseCommand(p_BE=p_a), PoseCommand(p_BE=p_b):

@@ -1,17 +1,18 @@
-"""Arm and base together: `WholeBody` keeps the hand where the plan has it, whatever the base really does.
+"""Whole-body control: `WholeBody` keeps the end effector where the plan has it, whatever the base does.
 
-A row says where the base goes and where the hand is relative to it. Put together, that is a pose in the
-world, and it is this pose that counts: the arm is resolved against the base as measured, so that what the
-base lags, slips or overshoots is taken out by the arm.
+A row holds the pose of the base and that of the end effector relative to it. Together they are a pose in the
+world, which is the target: the arm is resolved against the base as measured, so that it compensates lag, slip
+and overshoot of the base.
 
-    X_WE = X_WB(planned) * X_BE(planned)          what the plan means
-    X_BE = X_WB(measured)^-1 * X_WE               where the arm has to be for it
+    X_WE = X_WB(planned) * X_BE(planned)          planned pose in the world
+    X_BE = X_WB(measured)^-1 * X_WE               pose of the arm that reaches it
 
-One step of differential inverse kinematics a tick, from the joints that were wanted last:
+One step of differential inverse kinematics a tick, from the joints commanded last:
 
     minimise |J dq - twist|^2 + damping |dq - dq_0|^2   with  dq_min <= dq <= dq_max
 
-where dq_0 pulls towards a posture and away from singular ones, as far as that leaves the hand alone.
+where dq_0 pulls towards a posture and away from singular ones, in the null space of the end effector's
+motion.
 """
 
 import math
@@ -55,27 +56,27 @@ class ArmKinematics(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WholeBodyGains:
-    """How the arm uses the freedom that the hand leaves it, and how it gives way."""
+    """Gains of the arm's null-space motion, damping and speed limits."""
 
     posture: Float[np.ndarray, " N"]
-    """Joints it is drawn to [rad]."""
+    """Preferred joint positions [rad]."""
     posture_rate: float = 1.0
-    """How fast: share of the distance per second [1/s]."""
+    """Gain towards them: share of the distance per second [1/s]."""
     manipulability_rate: float = 0.5
-    """Speed with which it turns away from singular postures, along the gradient of log w [rad^2/s]."""
+    """Gain away from singular postures, along the gradient of log w [rad^2/s]."""
     free_speed_max: float = 0.5
-    """Of both together, the norm over all joints [rad/s]."""
+    """Limit of both together, the norm over all joints [rad/s]."""
     posture_period_ns: int = 9_000_000
-    """How often the posture is looked at, for all of this and for damping; joints turn by a few hundredths of
-    a radian meanwhile. A loop of 100 Hz does it every time [ns]."""
+    """How often these terms and the damping are updated; joints turn by a few hundredths of a radian
+    meanwhile. A loop of 100 Hz updates them in every tick [ns]."""
     singular_below: float = 0.06
     """Smallest singular value of J (in metres and radians) below which steps are damped."""
     max_damping: float = 0.04
     """Damping at a singular posture."""
     arm_lag_s: float = 0.03
-    """How far the arm runs behind its setpoint [s]: the base is taken to be where it will be by then."""
+    """How far the arm lags its setpoint [s]: the base is extrapolated by as much."""
     hand_speed_max: float = 1.5
-    """Of the hand relative to the base [m/s]; a target farther away is approached at this speed."""
+    """Speed limit of the end effector relative to the base [m/s]; a farther target is approached at it."""
     hand_rotation_max: float = 3.0
     """[rad/s]"""
 
@@ -85,7 +86,7 @@ class WholeBodyGains:
 
 @dataclass(frozen=True, kw_only=True)
 class HandError:
-    """How far the joints that are commanded leave the hand from where the plan has it."""
+    """Distance of the end effector, at the commanded joints, from its planned pose."""
 
     position: float
     """[m]"""
@@ -94,15 +95,15 @@ class HandError:
 
     @property
     def is_reached(self) -> bool:
-        """Whether that is near enough for a hand: 2 cm and 0.2 rad."""
+        """Whether the error is small enough: 2 cm and 0.2 rad."""
         return self.position < 0.02 and self.rotation < 0.2
 
 
 @dataclass(kw_only=True, eq=False)
 class WholeBody:
-    """Turns hand commands into joint commands, tick by tick; remembers the joints it wanted last.
+    """Turns end-effector commands into joint commands, tick by tick; remembers the joints commanded last.
 
-    A target out of reach is approached as near as the limits allow, and `error` says how near that is.
+    A target out of reach is approached as near as the limits allow; `error` is the distance that remains.
     """
 
     kinematics: ArmKinematics
@@ -113,30 +114,30 @@ class WholeBody:
     base: str = BASE
     """The part that carries the arm."""
     error: HandError = field(default_factory=lambda: HandError(position=0.0, rotation=0.0))
-    """After the last `resolve`."""
+    """Error after the last `resolve`."""
     _q: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
     _X_BE: pin.SE3 = field(default_factory=pin.SE3.Identity)  # with the joints _q
     _t_ns: int = 0
     _dq_0: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
     _damping: float = 0.0
-    _looked_ns: int | None = None
+    _updated_ns: int | None = None
 
     def reset(self, q: Float[np.ndarray, " N"], now_ns: int) -> None:
         """Start at rest with these joints [rad]."""
         self._q, self._t_ns = np.array(q, dtype=float), now_ns
         self._X_BE = self.kinematics.forward(self._q)
-        self._looked_ns = None
+        self._updated_ns = None
         self.error = HandError(position=0.0, rotation=0.0)
 
     def resolve(
         self, command: Command, state: RobotState, now_ns: int, *, doing: Command | None = None
     ) -> Command:
-        """The command with its hand pose resolved into joints; one without a hand pose stays as it is.
+        """The command with its end-effector pose resolved into joints; one without such a pose is unchanged.
 
         Call it once a tick, with rising times. A state that is not finite leaves the joints where they are.
-        doing: what the plan has for now, if the arm is late and the command for later: the base is taken to
-            go until then as it is planned. None: the command is for now.
-        ValueError: the state lacks the pose of a base that is led.
+        doing: the plan for now, if the arm has latency and the command is for later: the base is assumed to
+            move as planned until then. None: the command is for now.
+        ValueError: the state lacks the pose of a base that the command moves.
         """
         pose = command.parts.get(self.part)
         if not isinstance(pose, PoseCommand):
@@ -156,7 +157,7 @@ class WholeBody:
     def hand_target(
         self, command: Command, state: RobotState, now_ns: int, doing: Command | None = None
     ) -> pin.SE3:
-        """`X_BE` relative to the base as it will be when the arm has followed; doing: as in `resolve`."""
+        """Target `X_BE` relative to the base's pose when the arm has followed; doing: as in `resolve`."""
         pose = command.parts[self.part]
         assert isinstance(pose, PoseCommand)
         X_BE = pose.X_BE
@@ -164,7 +165,7 @@ class WholeBody:
             case BasePoseCommand(x_WB=planned):
                 carrier = state.base(self.base)
                 if carrier.x_WB is None:
-                    raise ValueError("a plan that leads the base needs its measured pose x_WB in the state")
+                    raise ValueError("a plan that moves the base needs its measured pose x_WB in the state")
                 measured = carrier.x_WB
                 now = None if doing is None else doing.parts.get(self.base)
                 if isinstance(now, BasePoseCommand):
@@ -182,20 +183,20 @@ class WholeBody:
         twist = _pose_error(self._X_BE, target) / dt_s
         twist[:3] = _shortened(twist[:3], gains.hand_speed_max)
         twist[3:] = _shortened(twist[3:], gains.hand_rotation_max)
-        if self._looked_ns is None or now_ns - self._looked_ns >= gains.posture_period_ns:
-            self._look_at_posture(J, now_ns)
+        if self._updated_ns is None or now_ns - self._updated_ns >= gains.posture_period_ns:
+            self._update_posture(J, now_ns)
         lower = np.maximum(-lim.dq_max, (lim.q_min - q) / dt_s)
         upper = np.minimum(lim.dq_max, (lim.q_max - q) / dt_s)
         return bounded_velocity(
             J, twist, self._dq_0, np.minimum(lower, 0.0), np.maximum(upper, 0.0), self._damping
         )
 
-    def _look_at_posture(self, J: Float[np.ndarray, "6 N"], now_ns: int) -> None:
-        """What the arm does with its freedom from now on, and how much steps are damped.
+    def _update_posture(self, J: Float[np.ndarray, "6 N"], now_ns: int) -> None:
+        """Update the null-space velocity and the damping.
 
-        Damping: none away from singular postures, rising as one comes near (Chiaverini et al. 1994).
+        Damping is 0 away from singular postures and rises near one (Chiaverini et al. 1994).
         """
-        gains, self._looked_ns = self.gains, now_ns
+        gains, self._updated_ns = self.gains, now_ns
         dq_0 = gains.posture_rate * (gains.posture - self._q)
         dq_0 += gains.manipulability_rate * log_manipulability_gradient(J)
         self._dq_0 = _shortened(dq_0, gains.free_speed_max)
@@ -207,9 +208,9 @@ class WholeBody:
 def bodies_for(
     spec: ActionSpec, whole_body: WholeBody | Mapping[str, WholeBody] | None
 ) -> dict[str, WholeBody]:
-    """What resolves the hand poses of a spec, by arm; one that is given alone is that of its part.
+    """The bodies that resolve the end-effector poses of a spec, by arm; a single one is that of its part.
 
-    InvalidValueError: it moves another arm than it is given for, or has that arm on another base than the
+    InvalidValueError: a body moves another arm than it is given for, or has that arm on another base than the
     policy.
     """
     given = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
@@ -239,15 +240,15 @@ def bounded_velocity(
     upper: Float[np.ndarray, " N"],
     damping: float,
 ) -> Float[np.ndarray, " N"]:
-    """Joint velocities within their bounds that give the hand its twist, and are near dq_0 beyond that.
+    """Joint velocities within bounds that produce the twist, and are otherwise near dq_0.
 
     Joints that would go beyond a bound are held at it, the worst first, and the others solved again
-    (saturation in the null space, Flacco et al. 2015, without its scaling: what the free joints cannot give
-    is left over).
+    (saturation in the null space, Flacco et al. 2015, without its scaling: what the free joints cannot
+    produce remains as error).
     """
     dq, free = _least_squares(J, twist, dq_0, damping), np.ones(len(dq_0), dtype=bool)
     for _ in range(len(dq_0) - 1):
-        beyond = np.maximum(lower - dq, dq - upper)  # 0 for those that are held
+        beyond = np.maximum(lower - dq, dq - upper)  # 0 for joints that are held
         worst = int(beyond.argmax())
         if beyond[worst] <= 1e-12:
             break
@@ -269,7 +270,7 @@ def _gram(J: Float[np.ndarray, "6 n"], damping: float = 0.0) -> Float[np.ndarray
 
 
 def log_manipulability_gradient(J: Float[np.ndarray, "6 N"]) -> Float[np.ndarray, " N"]:
-    """Of log w, w = sqrt(det(J J^T)) (Yoshikawa 1985), by joint position [1/rad].
+    """Gradient of log w, w = sqrt(det(J J^T)) (Yoshikawa 1985), by joint position [1/rad].
 
     d log w / d q_j = tr(dJ/dq_j J^+). For revolute joints dJ/dq_j follows from J itself: column i, linear
     part v_i and angular part o_i, changes by (o_j x v_i, o_j x o_i) for j <= i, by (o_i x v_j, 0) for j > i.
@@ -277,7 +278,7 @@ def log_manipulability_gradient(J: Float[np.ndarray, "6 N"]) -> Float[np.ndarray
 
         o_j . sum_{i >= j} (v_i x a_i + o_i x b_i)  +  v_j . sum_{i < j} (a_i x o_i)
 
-    In plain numbers, joint by joint: numpy takes three times as long for a handful of them.
+    Computed in plain floats, joint by joint: numpy takes three times as long for so few.
     """
     columns = list(zip(J.T.tolist(), np.linalg.solve(_gram(J), J).T.tolist(), strict=True))
     out = np.zeros(len(columns))
@@ -302,13 +303,13 @@ def _norm(v: Float[np.ndarray, " n"]) -> float:
 
 
 def _shortened(v: Float[np.ndarray, " n"], longest: float) -> Float[np.ndarray, " n"]:
-    """The vector, no longer than that."""
+    """The vector, shortened to a length."""
     norm = _norm(v)
     return v if norm <= longest else v * (longest / norm)
 
 
 def _pose_error(X_BE: pin.SE3, target: pin.SE3) -> Float[np.ndarray, "6"]:
-    """From here to the target, expressed in B: translation [m] and rotation vector [rad]."""
+    """The error from a pose to the target, expressed in B: translation [m] and rotation vector [rad]."""
     out, R_BE = np.empty(6), X_BE.rotation
     out[:3] = target.translation - X_BE.translation
     out[3:] = R_BE @ pin.log3(R_BE.T @ target.rotation)

@@ -1,1 +1,1 @@
-"""What is said: states, actions, images, and the maths of poses."""
+"""Value types: states, actions, images, and the maths of poses."""

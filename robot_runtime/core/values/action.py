@@ -1,6 +1,6 @@
-"""What the numbers of an action mean: `ActionSpec` and `ActionChunk` for policies.
+"""The meaning of action chunks: `ActionSpec` and `ActionChunk` for policies.
 
-The kinds of columns are in `fields`, what a robot is told in `command`; their names are here as well.
+The kinds of columns are in `fields`, commands in `command`; this module exports their names as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,18 +92,17 @@ __all__ = [
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 MAX_HORIZON, MAX_DT_NS = 4096, 60 * NS_PER_S
-"""More than any policy has: what comes from a file or a peer beyond it is a mistake, or worse."""
+"""Upper bounds beyond any policy: a larger value from a file or a peer is a mistake, or an attack."""
 
 MAX_NUMBER = 1e9
-"""Rows hold metres, radians and their rates: anything larger is no action, and would overflow further on."""
+"""Rows hold metres, radians and their rates: anything larger is invalid, and would overflow later."""
 
 
 class RowTiming(Enum):
-    """What a row means in time. In both, row k is for t_k = t_0 + k dt.
+    """Meaning of a row in time. In both, row k is for t_k = t_0 + k dt.
 
-    REACHED   the place to be at t_k: between two rows the robot is on its way, and the last is come to
-              with the motion dying away
-    SENT      the command sent at t_k, as by LeRobot, ACT and every Gymnasium loop: it stands until t_k+1,
+    REACHED   the target to be at by t_k: between two rows the robot moves, and it coasts to rest at the last
+    SENT      the command sent at t_k, as by LeRobot, ACT and every Gymnasium loop: it holds until t_k+1,
               the last one too, and the first is sent at once
     """
 
@@ -113,7 +112,7 @@ class RowTiming(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
-    """The meaning of an action chunk: the fields its columns hold, in order; how many rows, how far apart."""
+    """The meaning of an action chunk: the fields of its columns, in order; number and spacing of its rows."""
 
     fields: tuple[ActionField, ...]
     horizon: int
@@ -121,7 +120,7 @@ class ActionSpec:
     dt_ns: int
     """Time from row to row [ns]."""
     timing: RowTiming | None = None
-    """What a row means in time; if not given, SENT for held numbers alone, REACHED for all others."""
+    """Meaning of a row in time; by default SENT for held numbers alone, REACHED for all others."""
 
     def __post_init__(self) -> None:
         if self.timing is None:
@@ -161,7 +160,7 @@ class ActionSpec:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the columns are called, in order: `left_arm.joint_3`, `gripper.width`, ..."""
+        """Names of the columns, in order: `left_arm.joint_3`, `gripper.width`, ..."""
         return tuple(name for f in self.fields for name in f.column_names)
 
     def absolute(self) -> "ActionSpec":
@@ -169,7 +168,7 @@ class ActionSpec:
         return replace(self, fields=tuple(map(absolute, self.fields)))
 
     def with_gripper_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> "ActionSpec":
-        """The same columns; shares of an opening stand for these widths, smallest and largest [m]."""
+        """The spec with the range of each gripper fraction set to (smallest, largest) width [m]."""
         fields = tuple(
             replace(f, low=ranges[f.part][0], high=ranges[f.part][1])
             if isinstance(f, GripperFraction) and f.part in ranges
@@ -214,7 +213,7 @@ class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     queue_ns: int = 0
     """On the server: from receipt of the request to the start of inference [ns]."""
     infer_ns: int = 0
-    """The same from there until these rows were final [ns]."""
+    """On the server: from there until these rows were final [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,7 +228,7 @@ class ActionChunk:
     rows: Float[np.ndarray, "n D"]
     """The rows known so far: n = H, or fewer while the chunk still streams in."""
     anchor: RobotState
-    """State at the observation: what relative and delta rows count from."""
+    """State at the observation, the reference of relative and delta rows."""
     request_id: int
     epoch: int
 
@@ -253,12 +252,12 @@ class ActionChunk:
 
 
 def scales_of(spec: ActionSpec) -> dict[str, float]:
-    """What counts as a whole unit of plain numbers, by part."""
+    """The scales of plain numbers, by part."""
     return {f.part: f.scale for f in spec.fields if isinstance(f, Numbers)}
 
 
 def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
-    """The command that keeps the robot where it was measured; ValueError if the state lacks a part."""
+    """The command that holds the robot where it was measured; ValueError if the state lacks a part."""
     return Command({f.part: _at_rest(f, state) for f in spec.fields})
 
 
@@ -298,7 +297,7 @@ def rests_of(spec: ActionSpec) -> dict[str, tuple[float | None, ...]]:
 
 
 def at_rest_or(values: Float[np.ndarray, " K"], at_rest: Sequence[float | None]) -> Float[np.ndarray, " K"]:
-    """The numbers, those that have a rest at it."""
+    """The numbers, with those that have a value at rest set to it."""
     if not at_rest:
         return values
     return np.array([x if rest is None else rest for x, rest in zip(values, at_rest, strict=True)])

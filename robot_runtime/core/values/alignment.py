@@ -1,11 +1,11 @@
-"""One robot's order of columns and a policy's, matched by name: `Alignment`, used once, where the two meet.
+"""Matches a robot's order of columns with a policy's, by name: `Alignment`, used at their interface alone.
 
     robot     left_arm.shoulder   left_arm.elbow   left_arm.wrist   left_gripper.width
                       |  \\________________|________________|________________
     policy    left_gripper.width     left_arm.wrist   left_arm.elbow   left_arm.shoulder
 
-Behind it everything is in the robot's order: the policy's action spec, its rows, their statistics; and what
-the policy is shown is in its own. Where both agree, everything passes as it is.
+Behind it everything is in the robot's order: the policy's action spec, its rows, their statistics; the
+policy's input is in its own order. Where both agree, everything passes unchanged.
 """
 
 from dataclasses import dataclass, replace
@@ -23,23 +23,23 @@ from robot_runtime.core.values.state import ArmState, Observation, PartState
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Alignment:
-    """How a robot's columns become a policy's and back; built at the handshake, by `between`."""
+    """The permutations from a robot's columns to a policy's; built at the handshake, by `between`."""
 
     spec: ActionSpec
-    """The policy's, joints in the robot's order."""
+    """The policy's action spec with joints in the robot's order."""
     rows: tuple[int, ...] | None
-    """For every column of `spec`, where it is in the policy's rows; None: at the same place."""
+    """For every column of `spec`, its index in the policy's rows; None: the same."""
     joints: dict[str, tuple[int, ...]]
-    """For every joint that the policy is shown, where it is in the robot's state; of parts that differ."""
+    """For every joint of the policy's input, its index in the robot's state; for parts that differ."""
     numbers: dict[str, tuple[int, ...]]
-    """The same of plain numbers that are measured under the name of the part that they are for."""
+    """The same for plain numbers that are measured under their part's name."""
 
     scene: tuple[int, ...] = ()
-    """For every scene quantity that the policy is shown, where it is in the robot's; empty: at its place."""
+    """For every scene quantity of the policy's input, its index in the robot's; empty: the same."""
 
     @classmethod
     def between(cls, *, robot: Schema, policy: Schema, action_spec: ActionSpec) -> "Alignment":
-        """For two sides without `mismatches`."""
+        """The alignment of two sides without `mismatches`."""
         theirs = {f.part: f for f in robot.action_fields}
         fields = tuple(_in_order_of(theirs.get(f.part), f) for f in action_spec.fields)
         spec = replace(action_spec, fields=fields)
@@ -72,7 +72,7 @@ class Alignment:
         return self.rows is None and not (self.joints or self.numbers or self.scene)
 
     def shown(self, observation: Observation) -> Observation:
-        """The observation as the policy knows it."""
+        """The observation in the policy's order."""
         if not (self.joints or self.numbers or self.scene):
             return observation
         seen = tuple(map(self.shown, observation.history))
@@ -102,14 +102,14 @@ class Alignment:
         return out
 
     def statistics(self, statistics: RowStatistics | None) -> RowStatistics | None:
-        """Of a policy's rows, in the robot's order."""
+        """Statistics of a policy's rows, in the robot's order."""
         if statistics is None or self.rows is None:
             return statistics
         return replace(statistics, mean=self.ours(statistics.mean), std=self.ours(statistics.std))
 
 
 def _in_order_of(robot: ActionField | None, policy: ActionField) -> ActionField:
-    """The policy's field with its columns where the robot has them."""
+    """The policy's field with its columns in the robot's order."""
     if isinstance(policy, Numbers) and isinstance(robot, Numbers):
         rest = robot.at_rest or tuple(
             policy.at_rest[policy.names.index(name)] for name in robot.names if policy.at_rest

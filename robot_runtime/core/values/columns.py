@@ -1,14 +1,14 @@
-"""What every number of a state and of a command is called in files: `state_numbers`, `command_numbers`.
+"""Names of the numbers of states and commands in files: `state_numbers`, `command_numbers`.
 
-    left_arm.joint_3             where a joint is, or is to be [rad]
-    left_arm.joint_3.velocity    how fast it moves, or is to move [rad/s]
-    left_arm.x ... left_arm.r6   its hand in the mobile base: position [m], two columns of the rotation
+    left_arm.joint_3             position of a joint, measured or commanded [rad]
+    left_arm.joint_3.velocity    its velocity, measured or commanded [rad/s]
+    left_arm.x ... left_arm.r6   end effector in the mobile base: position [m], two columns of the rotation
     left_gripper.width           distance between the fingers [m]
     base.x  base.y  base.yaw     a mobile base in the world [m, m, rad]
     base.vx base.vy base.wz      its twist, expressed in B [m/s, m/s, rad/s]
     wrist_force.1                a number of a further quantity
 
-They are the names of `Schema.state_names` and of `ActionSpec.names`, and those of what has none there.
+They are the names of `Schema.state_names` and of `ActionSpec.names`, and further ones in the same style.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,8 +47,8 @@ VELOCITY = ".velocity"
 
 
 def state_columns(schema: Schema) -> tuple[str, ...]:
-    """What a robot's `observation.state` holds, in order: all that is measured of its parts, but for where a
-    base is in the world (`pose_columns`), on which no policy should depend by accident."""
+    """Columns of a robot's `observation.state`, in order: all measurements of its parts except the pose of a
+    base in the world (`pose_columns`), on which no policy should depend by accident."""
     return tuple(f"{name}.{column}" for name, part in schema.parts.items() for column in _columns_of(part))
 
 
@@ -63,12 +63,12 @@ def _columns_of(part: PartSchema) -> tuple[str, ...]:
 
 
 def pose_columns(schema: Schema) -> tuple[str, ...]:
-    """Where the bases are in the world."""
+    """Columns of the poses of all bases in the world."""
     return tuple(f"{name}.{column}" for name in schema.bases for column in POSE)
 
 
 def quantity_columns(name: str, size: int, schema: Schema | None = None) -> tuple[str, ...]:
-    """Numbers of one of `Schema.measured`; those that are led by plain numbers are called as they are."""
+    """Columns of one of `Schema.measured`; quantities commanded by plain numbers have the commands' names."""
     for f in () if schema is None else schema.action_fields:
         if isinstance(f, Numbers) and f.part == name and f.dim == size:
             return f.column_names
@@ -76,7 +76,7 @@ def quantity_columns(name: str, size: int, schema: Schema | None = None) -> tupl
 
 
 def command_columns(f: ActionField) -> tuple[str, ...]:
-    """What the numbers are called that a field's columns tell the robot."""
+    """Names of the commands that a field's columns become."""
     match f:
         case GripperFraction():
             return tuple(f"{f.part}.{name}" for name in GripperSchema.names)
@@ -87,9 +87,9 @@ def command_columns(f: ActionField) -> tuple[str, ...]:
 
 
 def state_numbers(state: RobotState, schema: Schema) -> dict[str, float]:
-    """Every number of a state by its name; what was not measured is left out.
+    """Every number of a state by name; quantities that were not measured are left out.
 
-    schema: says what the joints are called. ValueError: a group has another number of them.
+    schema: has the names of joints. ValueError: a group has another number of them.
     """
     out: dict[str, float] = {}
     for name, part in state.parts.items():
@@ -112,9 +112,9 @@ def state_numbers(state: RobotState, schema: Schema) -> dict[str, float]:
 
 
 def command_numbers(command: Command, schema: Schema) -> dict[str, float]:
-    """Every number of a command by its name, in the order of its parts.
+    """Every number of a command by name, in the order of its parts.
 
-    schema: says what joints and plain numbers are called. ValueError: a part has another number of them.
+    schema: has the names of joints and plain numbers. ValueError: a part has another number of them.
     """
     out: dict[str, float] = {}
     for name, part in command.parts.items():
@@ -137,8 +137,8 @@ def _commanded(name: str, part: PartCommand, schema: Schema) -> tuple[Iterable[s
         case BaseTwistCommand(V_WB_B=V_WB_B):
             return TWIST, V_WB_B
         case NumbersCommand(values=values):
-            said = [f.names for f in schema.action_fields if isinstance(f, Numbers) and f.part == name]
-            names = said[0] if said else tuple(str(i + 1) for i in range(values.size))
+            declared = [f.names for f in schema.action_fields if isinstance(f, Numbers) and f.part == name]
+            names = declared[0] if declared else tuple(str(i + 1) for i in range(values.size))
             if len(names) != values.size:
                 raise ValueError(f"{name!r} has {values.size} numbers, the schema names {len(names)}")
             return names, values
@@ -153,7 +153,7 @@ def _joints(schema: Schema, name: str, num: int) -> tuple[str, ...]:
     part = schema.parts.get(name)
     names = part.names if isinstance(part, ArmSchema) else joint_names(num)
     if len(names) != num:
-        raise ValueError(f"{name!r} has {num} joints, the schema says {len(names)}: {', '.join(names)}")
+        raise ValueError(f"{name!r} has {num} joints, the schema declares {len(names)}: {', '.join(names)}")
     return names
 
 
@@ -162,7 +162,7 @@ def _put(out: dict[str, float], part: str, names: Iterable[str], values: Iterabl
         out[f"{part}.{name}"] = float(value)
 
 
-# ---- names of before parts had names ---------------------------------------------------------------------
+# ---- names from before parts had names -------------------------------------------------------------------
 
 _OLDER: Mapping[str, str] = {
     "gripper_width": f"{GRIPPER}.width",
@@ -173,8 +173,8 @@ _OLDER: Mapping[str, str] = {
 
 
 def present_name(name: str) -> str:
-    """What a number is called now that older files and datasets call joint_0, gripper_width, hand_x,
-    base_vx; any other name as it is."""
+    """The present name for joint_0, gripper_width, hand_x, base_vx and other names of older files and
+    datasets; any other name is returned as it is."""
     if name in _OLDER:
         return _OLDER[name]
     for prefix, suffix in (("joint_velocity_", VELOCITY), ("joint_", "")):

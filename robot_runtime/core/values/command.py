@@ -1,4 +1,4 @@
-"""What a robot is told: `Command`, one absolute setpoint for each of its named parts."""
+"""Commands: `Command`, one absolute setpoint for each named part of a robot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class NumbersCommand:
 
     values: Float[np.ndarray, " K"]
     is_held: bool = True
-    """Until the next row is due; or a place on a path between two."""
+    """Whether they hold until the next row is due; otherwise they are positions on a path between rows."""
 
 
 ArmCommand = JointCommand | JointVelocityCommand | PoseCommand
@@ -86,7 +86,7 @@ class _OfDefaultParts(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Command:
-    """One instant's absolute setpoint for every part of the robot; a part that is not named is left alone.
+    """The absolute setpoints of one instant, by part; a part that is not named is left alone.
 
     Command({"left_arm": JointCommand(q=q), "left_gripper": GripperCommand(width=0.04)})
     Command(arm=JointCommand(q=q), gripper=GripperCommand(width=0.04))
@@ -97,7 +97,7 @@ class Command:
     def __init__(
         self, parts: Mapping[str, PartCommand] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
     ) -> None:
-        """of_default_parts: `arm`, `gripper`, `base`, in place of what `parts` says; None: left alone."""
+        """of_default_parts: `arm`, `gripper`, `base`; they override `parts`; None: left alone."""
         if of_default_parts:
             mine = {} if parts is None else dict(parts)
             for name, command in of_default_parts.items():
@@ -112,17 +112,17 @@ class Command:
 
     @property
     def arm(self) -> ArmCommand | None:
-        """Of the part "arm"."""
+        """The command of the part "arm"."""
         return self.parts.get(ARM)  # type: ignore[return-value]
 
     @property
     def gripper(self) -> GripperCommand | None:
-        """Of the part "gripper"."""
+        """The command of the part "gripper"."""
         return self.parts.get(GRIPPER)  # type: ignore[return-value]
 
     @property
     def base(self) -> BaseCommand | None:
-        """Of the part "base"."""
+        """The command of the part "base"."""
         return self.parts.get(BASE)  # type: ignore[return-value]
 
     def with_parts(self, parts: Mapping[str, PartCommand]) -> "Command":

@@ -1,11 +1,11 @@
-"""How others write down what a robot has, and how that becomes ours: `Convention`.
+"""Conventions of other projects for a robot's numbers, and their conversion to ours: `Convention`.
 
     gripper   theirs  closed ---------- open        ours  0 m ---------- finger distance when open
     6D        theirs  two columns, two rows, or two columns interleaved      ours  two columns
     joints    theirs  rad, degrees                  ours  rad
 
-A number that could be read in two ways is declared or refused, never guessed: DROID's 1 is a closed gripper,
-ALOHA's 1 an open one.
+An ambiguous number is declared or refused, never guessed: 1 is a closed gripper for DROID, an open one for
+ALOHA.
 """
 
 import math
@@ -52,15 +52,15 @@ AS_IT_IS = Linear()
 
 @dataclass(frozen=True, kw_only=True)
 class GripperNumber:
-    """What a gripper's number is when it is closed and when it is open."""
+    """The values of a gripper's number when it is closed and when it is open."""
 
     closed: float
     open: float
     open_m: float | None = None
-    """Distance of the fingers when the number says `open` [m]; None: the stroke of the gripper at hand."""
+    """Distance of the fingers when the number equals `open` [m]; None: the stroke of the gripper in use."""
 
     def to_width(self, stroke_m: float) -> Linear:
-        """From the number to the distance of the fingers [m], for a gripper that opens `stroke_m` wide."""
+        """The map from the number to the distance of the fingers [m], for a gripper of stroke `stroke_m`."""
         if not 0.0 < stroke_m < 1.0:
             raise InvalidValueError(f"a gripper's stroke is above 0 and below 1 m, got {stroke_m:g}")
         scale = (stroke_m if self.open_m is None else self.open_m) / (self.open - self.closed)
@@ -68,7 +68,7 @@ class GripperNumber:
 
 
 class Rotation6d(Enum):
-    """Which six numbers of a rotation matrix R are sent, and in which order."""
+    """The six numbers of a rotation matrix R that are sent, and their order."""
 
     COLUMNS = "columns"
     """R00 R10 R20 R01 R11 R21: Zhou et al. 2019, and ours."""
@@ -78,7 +78,7 @@ class Rotation6d(Enum):
     """R00 R01 R10 R11 R20 R21: two columns read row by row, X-VLA."""
 
     def to_columns(self, numbers: Float[np.ndarray, "*n 6"]) -> Float[np.ndarray, "*n 6"]:
-        """The same rotations as ours, orthonormal; ValueError: six numbers that are none."""
+        """The same rotations in our convention, orthonormal; ValueError: six numbers are not a rotation."""
         match self:
             case Rotation6d.COLUMNS:
                 R = rotation_from_6d(numbers)
@@ -101,16 +101,16 @@ class Rotation6d(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Convention:
-    """What one family of robots or data sets means by its numbers."""
+    """The meaning of the numbers of one family of robots or datasets."""
 
     gripper_state: GripperNumber
     gripper_action: GripperNumber
     rotation: Rotation6d | None = None
-    """Of six numbers for a rotation; None: it has none."""
+    """Order of the six numbers of a rotation; None: it has no such rotations."""
     rad: float = 1.0
-    """What 1 of a joint is [rad]."""
+    """The unit of joint positions [rad]."""
     keys: tuple[str, ...] = ()
-    """Names by which its observations and actions are known."""
+    """Names of its observations and actions, by which it is recognized."""
 
 
 METRES = GripperNumber(closed=0.0, open=1.0, open_m=1.0)
@@ -131,12 +131,12 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
             gripper_action=_ONE_IS_CLOSED,
             keys=("observation/gripper_position", "observation/exterior_image_1_left"),
         ),
-        "libero": Convention(  # where each of two fingers is [m]; an action of 1 closes, of -1 opens
+        "libero": Convention(  # position of each of two fingers [m]; an action of 1 closes, of -1 opens
             gripper_state=_PER_FINGER,
             gripper_action=GripperNumber(closed=1.0, open=-1.0),
             keys=("robot0_gripper_qpos", "agentview_image", "observation/wrist_image"),
         ),
-        "rlds": Convention(  # what OpenVLA and Octo make of all data sets: 1 open
+        "rlds": Convention(  # as OpenVLA and Octo convert all datasets: 1 open
             gripper_state=_ONE_IS_OPEN, gripper_action=_ONE_IS_OPEN
         ),
         "aloha": Convention(  # from the fingers' positions, 0 closed and 1 open
@@ -150,7 +150,7 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
             rotation=Rotation6d.ROWS,
             keys=("robot0_gripper_width", "robot0_eef_rot_axis_angle", "camera0_rgb"),
         ),
-        "groot": Convention(  # its DROID embodiment: the gripper as DROID's, the hand in rows
+        "groot": Convention(  # its DROID embodiment: the gripper as DROID's, the end effector in rows
             gripper_state=_ONE_IS_CLOSED,
             gripper_action=_ONE_IS_CLOSED,
             rotation=Rotation6d.ROWS,
@@ -167,14 +167,14 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
 
 
 def convention_named(name: str) -> Convention:
-    """InvalidValueError lists the names."""
+    """The convention of that name; InvalidValueError lists the names."""
     if name not in CONVENTIONS:
         raise InvalidValueError(f"there is no convention {name!r}; there are {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 
 def convention_of(keys: Iterable[str]) -> str | None:
-    """The one that uses these keys; None if none does, or more than one."""
+    """Name of the convention that uses these keys; None if none does, or more than one."""
     given = set(keys)
     found = [name for name, convention in CONVENTIONS.items() if not given.isdisjoint(convention.keys)]
     return found[0] if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""What the columns of an action row are: fields, each of which commands one named part of the robot.
+"""Columns of an action row: fields, each of which commands one named part of the robot.
 
     JointPosition(7, part="left_arm")   left_arm.joint_1 ... left_arm.joint_7
     GripperWidth("left_gripper")        left_gripper.width
@@ -17,14 +17,14 @@ from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.errors import InvalidValueError
 
 MAX_JOINTS, MAX_PARTS, MAX_NAME = 128, 64, 64
-"""More than any robot has: what comes from a file or a peer beyond it is a mistake, or worse."""
+"""Upper bounds beyond any robot: a larger value from a file or a peer is a mistake, or an attack."""
 
 
 class Reference(Enum):
-    """What a position in a row is measured from."""
+    """The reference of a position in a row."""
 
     ABSOLUTE = "absolute"
-    """The robot's own frame (joint zero, B for the hand, W for the base)."""
+    """The robot's own frame (joint zero, B for the end effector, W for the base)."""
     RELATIVE = "relative"
     """The value at the observation: `X_B,row = X_BE_obs * row`."""
     DELTA = "delta"
@@ -32,7 +32,7 @@ class Reference(Enum):
 
 
 class Rotation(Enum):
-    """In which numbers a row has the rotation of a hand."""
+    """Encoding of an end effector's rotation in a row."""
 
     COLUMNS = "columns"
     """The first two columns of R: 6 numbers, r1 ... r6 (Zhou et al. 2019)."""
@@ -47,37 +47,37 @@ _ROTATION_NAMES = {
 
 
 def _always(*names: str) -> Any:
-    """Columns whose names the kind decides."""
+    """A field default for column names that the kind decides."""
     return field(default=names, init=False, repr=False, compare=False)
 
 
 class _Field:
-    """What all kinds share."""
+    """Base of all kinds of fields."""
 
     part: str
     names: tuple[str, ...]
 
     @property
     def dim(self) -> int:
-        """How many columns."""
+        """Number of columns."""
         return len(self.names)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """Names of the columns, in order."""
         return tuple(f"{self.part}.{name}" for name in self.names)
 
 
 @dataclass(frozen=True)
 class JointPosition(_Field):
-    """Joints of an arm, or of any other group (head, lift, hand): `num_joints` columns [rad], or [m] if they
-    slide."""
+    """Joints of an arm, or of any other group (head, lift, hand): `num_joints` columns [rad], or [m] if
+    prismatic."""
 
     num_joints: int
     reference: Reference = Reference.ABSOLUTE
     part: str = ARM
     names: tuple[str, ...] = ()
-    """What the policy calls its joints, in its own order; joint_1, joint_2, ... if nothing is said."""
+    """The policy's names of its joints, in its own order; by default joint_1, joint_2, ..."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", _joint_names(self.num_joints, self.names))
@@ -88,8 +88,8 @@ class JointPosition(_Field):
 class JointVelocity(_Field):
     """Velocities of joints: `num_joints` columns [rad/s].
 
-    Integrated, they say places, each counted from the row before it: row k is reached with velocity k, row -1
-    is where the joints were at the observation. Otherwise the driver is sent velocities.
+    Integrated, they are positions, each counted from the row before: row k is reached with velocity k, row -1
+    is the joints' position at the observation. Otherwise the driver receives velocities.
     """
 
     num_joints: int
@@ -104,7 +104,7 @@ class JointVelocity(_Field):
 
 @dataclass(frozen=True)
 class EndEffectorPose(_Field):
-    """Hand in the mobile base, `X_BE`: position (3) [m], then R_BE as `rotation` says: 9 columns, or 6."""
+    """End effector in the mobile base, `X_BE`: position (3) [m], then R_BE by `rotation`: 9 columns, or 6."""
 
     reference: Reference = Reference.ABSOLUTE
     part: str = ARM
@@ -118,10 +118,10 @@ class EndEffectorPose(_Field):
 
 @dataclass(frozen=True)
 class WorldEndEffectorPose(_Field):
-    """Hand in the world, `X_WE`: columns as of `EndEffectorPose`, absolute.
+    """End effector in the world, `X_WE`: columns as of `EndEffectorPose`, absolute.
 
-    What it means for the arm follows from where the same row has the base, `X_BE = X_WB^-1 * X_WE`, or from
-    where the base was at the observation if no field moves it by poses.
+    The arm's target follows from the base pose of the same row, `X_BE = X_WB^-1 * X_WE`, or from that at the
+    observation if no field commands base poses.
     """
 
     part: str = ARM
@@ -149,14 +149,14 @@ class GripperWidth(_Field):
 
 @dataclass(frozen=True)
 class GripperFraction(_Field):
-    """How far a gripper is open, or closed, as a share: 1 column, 0 to 1, held from row to row.
+    """Opening, or closing, of a gripper as a share: 1 column, 0 to 1, held from row to row.
 
-    The robot says what range of widths it stands for: `ActionSpec.for_limits`.
+    The robot declares the range of widths: `ActionSpec.with_gripper_ranges`.
     """
 
     part: str = GRIPPER
     one_is_open: bool = True
-    """Or closed."""
+    """Whether 1 is open; otherwise it is closed."""
     low: float = 0.0
     """Width when closed [m]."""
     high: float = 1.0
@@ -172,7 +172,7 @@ class GripperFraction(_Field):
         return ("opening",) if self.one_is_open else ("closing",)
 
     def width(self, share: Any) -> Any:
-        """Of a share, or of an array of them [m]; those beyond 0 to 1 stand for the ends."""
+        """The width of a share, or of an array of shares [m]; the limiter clips those beyond 0 to 1."""
         share = share if self.one_is_open else 1.0 - share
         return self.low + (self.high - self.low) * share
 
@@ -207,18 +207,18 @@ class BaseTwist(_Field):
 
 @dataclass(frozen=True)
 class Numbers(_Field):
-    """Plain numbers, as a simulator's action vector: they go through as they are, in their own units."""
+    """Plain numbers, such as a simulator's action vector: they are sent unchanged, in their own units."""
 
     names: tuple[str, ...]
     part: str = "action"
     is_held: bool = True
-    """Each until the next row is due; or interpolated, as places are."""
+    """Whether each holds until the next row is due; otherwise they are interpolated, as positions are."""
     scale: float = 1.0
-    """What counts as a whole unit of them: distances are told as shares of it."""
+    """Unit of distances between them: distances are shares of it."""
     at_rest: tuple[float | None, ...] = ()
-    """What keeps everything as it is, whatever the state: 0 for velocities and steps. It is told before the
-    first row and once a plan has ended. None, and all of them if nothing is said, for a place: it stays where
-    the last row has it, and is where it was measured or 0 before the first one."""
+    """Values that keep everything as it is, whatever the state: 0 for velocities and steps. They are sent
+    before the first row and once a plan has ended. None, the default, is for a position: it stays at the last
+    row's value, and before the first row at the measured one, or 0."""
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -259,7 +259,7 @@ _KIND_NAMES = {kind: name for name, kind in _FIELD_KINDS.items()}
 
 
 def fields_to_dicts(action_fields: tuple[ActionField, ...]) -> list[dict]:
-    """Action fields as plain values; what is as ever is left out."""
+    """Action fields as plain values; defaults are left out."""
     out = []
     for f in action_fields:
         entry: dict = {"kind": _KIND_NAMES[type(f)], "dim": f.dim}
@@ -335,14 +335,14 @@ def _is_number(value: object) -> bool:
 
 
 def whole(value: object, name: str) -> int:
-    """A whole number out of a file or from a peer; ValueError: it is none."""
+    """A whole number from a file or a peer; ValueError: it is not one."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name} is a whole number, got {value!r:.100}")
     return value
 
 
 def check_part(name: object) -> str:
-    """The name of a part; InvalidValueError: it is none."""
+    """The name of a part; InvalidValueError: it is invalid."""
     if not isinstance(name, str) or not name.isidentifier() or len(name) > MAX_NAME:
         raise InvalidValueError(
             f"a part is called by up to {MAX_NAME} letters, digits and underscores, got {name!r:.100}"
@@ -351,7 +351,7 @@ def check_part(name: object) -> str:
 
 
 def joint_names(num_joints: int) -> tuple[str, ...]:
-    """joint_1, joint_2, ...: what joints are called that nobody has named."""
+    """Default names of joints: joint_1, joint_2, ..."""
     return tuple(f"joint_{i + 1}" for i in range(num_joints))
 
 
@@ -365,7 +365,7 @@ def _joint_names(num_joints: int, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of columns; InvalidValueError: they are none, or one comes twice."""
+    """The names of columns; InvalidValueError: one is invalid, or occurs twice."""
     for name in names:
         if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= MAX_NAME:
             raise InvalidValueError(
@@ -379,7 +379,7 @@ def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def absolute(f: ActionField) -> ActionField:
-    """The same columns, counted from the robot's own frame."""
+    """The same field with absolute positions."""
     if isinstance(f, JointPosition | EndEffectorPose | BasePose):
         return replace(f, reference=Reference.ABSOLUTE)
     return f

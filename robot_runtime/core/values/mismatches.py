@@ -1,4 +1,4 @@
-"""Whether a policy can drive a robot: `mismatches` says every way in which what they declare differs."""
+"""Checks whether a policy can drive a robot: `mismatches` lists every difference of their schemas."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,16 +23,16 @@ from robot_runtime.errors import InvalidValueError
 def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     """Sentences naming both sides, one per difference; empty if the policy can drive the robot.
 
-    A robot may have more parts than the policy moves, which are held still, more cameras than it looks at,
-    and scene quantities that it does without; a policy may count positions from elsewhere: rows are turned
-    into absolute commands. All else has to agree.
+    A robot may have more parts than the policy moves, which are held still, more cameras than it uses, and
+    scene quantities that it does not need; a policy may count positions from another reference: rows become
+    absolute commands. All else has to agree.
     """
     of_parts = {
         name: _part_differs(name, robot.parts.get(name), part, needs_hand=policy.needs_hand(name))
         for name, part in policy.parts.items()
     }
     out = [sentence for sentences in of_parts.values() for sentence in sentences]
-    out += _actions_differ(robot, policy, said={name for name, sentences in of_parts.items() if sentences})
+    out += _actions_differ(robot, policy, known={name for name, sentences in of_parts.items() if sentences})
     for name, num in policy.measured.items():
         if robot.measured.get(name) != num:
             have = ", ".join(f"{n} ({k})" for n, k in robot.measured.items()) or "none"
@@ -55,15 +55,15 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
 def unmoved_fields(
     robot: tuple[ActionField, ...], policy: tuple[ActionField, ...]
 ) -> tuple[ActionField, ...]:
-    """What a robot takes for parts that a policy does not move."""
+    """The robot's action fields for parts that a policy does not move."""
     moved = {f.part for f in policy}
     return tuple(f for f in robot if f.part not in moved)
 
 
-def _actions_differ(robot: Schema, policy: Schema, *, said: set[str]) -> list[str]:
-    """What of the commands does not agree, but for those of the parts of which something is said already.
+def _actions_differ(robot: Schema, policy: Schema, *, known: set[str]) -> list[str]:
+    """Differences of the commands, except for parts whose differences are known already.
 
-    Plain numbers are no part that could be held still: a robot that takes some needs all of them.
+    Plain numbers cannot be held still: a robot that takes some needs all of them.
     """
     out = []
     unmoved = unmoved_fields(robot.action_fields, policy.action_fields)
@@ -72,7 +72,7 @@ def _actions_differ(robot: Schema, policy: Schema, *, said: set[str]) -> list[st
         ours, theirs = (
             [f for f in fields if f.part == part] for fields in (robot.action_fields, policy.action_fields)
         )
-        if part in said:
+        if part in known:
             continue
         have, need = _commands(ours), _commands(theirs)
         if sorted(have) != sorted(need) or _summary(ours) != _summary(theirs):
@@ -87,7 +87,7 @@ def _actions_differ(robot: Schema, policy: Schema, *, said: set[str]) -> list[st
 
 
 def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema, *, needs_hand: bool) -> list[str]:
-    """What of one part does not agree."""
+    """Differences of one part."""
     if not (isinstance(robot, ArmSchema) and isinstance(policy, ArmSchema)):
         if type(robot) is type(policy):
             return []
@@ -127,7 +127,7 @@ def _differences(robot: list[str], policy: list[str]) -> str:
 
 
 def check_task(task: str, *, policy: str, tasks: tuple[str, ...]) -> None:
-    """InvalidValueError if a policy that was trained on some task texts was not on this one.
+    """Raise InvalidValueError if the policy was trained on other task texts only.
 
     tasks: the policy's; empty if any text will do.
     """
@@ -141,7 +141,7 @@ def _kinds(action_fields: Sequence[ActionField]) -> set[type]:
 
 
 def _commands(action_fields: Sequence[ActionField]) -> list[str]:
-    """What the rows come to for the robot, however they say it."""
+    """Names of the commands that the rows become, whatever their encoding."""
     out: list[str] = []
     for f in action_fields:
         match f:
@@ -159,7 +159,7 @@ def _commands(action_fields: Sequence[ActionField]) -> list[str]:
 
 
 def _summary(action_fields: Sequence[ActionField]) -> str:
-    """The same of one part, in words."""
+    """The commands of one part, in words."""
     words = []
     for f in action_fields:
         match f:

@@ -1,4 +1,4 @@
-"""Rotations of many rows at once: what `transforms` does for one, without a loop over a chunk.
+"""Rotations of many rows at once: as in `transforms`, without a loop over a chunk.
 
 n rotations are matrices (n, 3, 3) or quaternions (n, 4), unit, wxyz, w >= 0.
 """
@@ -10,7 +10,7 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.transforms import rotation_from_6d, rotation_to_6d
 
 STRAIGHT = 0.9999995
-"""Cosine of half the angle between two rotations from which on the geodesic is taken for a line."""
+"""Cosine of half the angle between two rotations above which the geodesic is treated as a line."""
 
 
 def rotations_from_quaternions(quats: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 3 3"]:
@@ -67,7 +67,7 @@ def rotations_from_vectors(vectors: Float[np.ndarray, "n 3"]) -> Float[np.ndarra
 
 
 def continued(vectors: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
-    """The same rotations, each as the vector that is nearest to the one before: half a turn is no jump.
+    """The same rotations, each as the vector that is nearest to the one before, without jumps at half a turn.
 
     A rotation by `angle` about an axis is one by `angle + 2 k pi`, too. The first vector stays.
     """
@@ -81,12 +81,13 @@ def continued(vectors: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
 
 
 def rotations_from_columns(columns: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n 3 3"]:
-    """Of a hand's row: six numbers, or a rotation vector. ValueError: six numbers that are no rotation."""
+    """Rotations from an end effector's columns: six numbers, or a rotation vector. ValueError: six numbers
+    are not a rotation."""
     return rotations_from_vectors(columns) if columns.shape[1] == 3 else rotation_from_6d(columns)
 
 
 def rotations_to_columns(rotations: Float[np.ndarray, "n 3 3"], kind: Rotation) -> Float[np.ndarray, "n C"]:
-    """Inverse of `rotations_from_columns`; vectors go on where the one before was."""
+    """Inverse of `rotations_from_columns`; vectors continue from the one before."""
     if kind is Rotation.VECTOR:
         return continued(rotation_vectors(rotations))
     return rotation_to_6d(rotations)

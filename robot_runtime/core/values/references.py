@@ -1,8 +1,8 @@
-"""Rows and absolute targets: what a row counts from (`Reference`), and back.
+"""Converts rows to absolute targets and back, by their reference (`Reference`).
 
 absolute    the target itself
-relative    from the state at the observation
-delta       from the row before it, the first from the state at the observation
+relative    counts from the state at the observation
+delta       counts from the row before, the first from the state at the observation
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ from robot_runtime.core.values.transforms import (
 
 
 def resolve_vectors(rows: np.ndarray, reference: Reference, origin: np.ndarray) -> np.ndarray:
-    """Rows (n, N) of numbers as targets; `origin` (N,) is what they count from. ValueError: of another N."""
+    """Rows (n, N) of numbers as targets; `origin` (N,) is their reference. ValueError: it has another N."""
     if reference is Reference.ABSOLUTE:
         return rows
     if origin.shape != rows.shape[1:]:
@@ -44,14 +44,14 @@ def encode_vectors(targets: np.ndarray, reference: Reference, origin: np.ndarray
 def _anchor_hand(anchor: RobotState, part: str) -> pin.SE3:
     X_BE = anchor.hand(part)
     if X_BE is None:
-        raise ValueError("hand rows relative to the observation need X_BE in the robot state")
+        raise ValueError("end-effector rows relative to the observation need X_BE in the robot state")
     return X_BE
 
 
 def resolve_poses(
     rows: np.ndarray, reference: Reference, anchor: RobotState, part: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the hand, position and rotation (6 or 3), as positions (n, 3) and quaternions (n, 4) in B."""
+    """End-effector rows, position and rotation (6 or 3), as positions (n, 3) and quaternions (n, 4) in B."""
     p, R = rows[:, :3], rotations_from_columns(rows[:, 3:])
     if reference is Reference.RELATIVE:
         origin = _anchor_hand(anchor, part)
@@ -72,7 +72,7 @@ def encode_poses(
     part: str,
     rotation: Rotation = Rotation.COLUMNS,
 ) -> list[np.ndarray]:
-    """Inverse of `resolve_poses`, of rotation matrices (n, 3, 3): columns of positions and of rotations."""
+    """Inverse of `resolve_poses`, from rotation matrices (n, 3, 3): columns of positions and rotations."""
     if reference is not Reference.ABSOLUTE:
         origin = _anchor_hand(anchor, part)
         p_0, R_0 = origin.translation, origin.rotation
@@ -84,14 +84,14 @@ def encode_poses(
 
 
 def turned(rotations: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Every vector (n, 3) by its rotation (n, 3, 3)."""
+    """Every vector (n, 3) rotated by its rotation (n, 3, 3)."""
     return (rotations @ vectors[:, :, None])[:, :, 0]
 
 
 def bases_when_due(
     x_WB: np.ndarray | None, anchor: RobotState, part: str, num_rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Position and rotation of the base when a row is due: of the row itself, or at the observation."""
+    """Position and rotation of the base when rows are due: from `x_WB`, or else from the observation."""
     if x_WB is None:
         x_WB = np.tile(_anchor_base(anchor, part), (num_rows, 1))
     p_WB = np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
@@ -120,7 +120,7 @@ def resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState, p
 
 
 def encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState, part: str) -> np.ndarray:
-    """Inverse of `resolve_planar`; an absolute yaw is told at most half a turn from the anchor's."""
+    """Inverse of `resolve_planar`; an absolute yaw is at most half a turn from the anchor's."""
     if reference is Reference.ABSOLUTE:
         x_WB = anchor.base(part).x_WB
         near = 0.0 if x_WB is None else x_WB[2]

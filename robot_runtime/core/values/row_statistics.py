@@ -1,9 +1,9 @@
-"""What a policy has been shown as rows: `RowStatistics`, which tell that a plan is foreign to it.
+"""Statistics of a policy's training rows: `RowStatistics`, which show that a plan is foreign to it.
 
-    rows of the plan  --- minus what they count from --->  relative rows  --- (x - mean) / std --->  how far
+    rows of the plan  --- minus their reference --->  relative rows  --- (x - mean) / std --->  deviations
 
-An arm that lags behind its plan, or a plan that somebody else has made, may lie where no demonstration was: a
-policy that is told to continue it extrapolates, whatever it was trained for.
+If an arm lags its plan, or something else made the plan, its rows may lie where no demonstration was: a
+policy that has to continue them extrapolates, whatever it was trained for.
 """
 
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowStatistics:
-    """Mean and deviation of the rows that a policy was trained on, as its normaliser has them."""
+    """Mean and standard deviation of a policy's training rows, as its normalizer has them."""
 
     mean: Float[np.ndarray, "h D"]
     """h = H, or 1 if all rows have the same."""
     std: Float[np.ndarray, "h D"]
     """Above 0."""
     from_measured: bool
-    """Whether they are of rows less `row_origin`, and not of rows as they are."""
+    """Whether they are those of rows minus `row_origin`, and not of the rows themselves."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", readonly(self.mean))
@@ -50,9 +50,9 @@ class RowStatistics:
     def deviations(
         self, rows: Float[np.ndarray, "n D"], spec: ActionSpec, state: RobotState
     ) -> Float[np.ndarray, "n D"]:
-        """How many standard deviations each number lies from its mean, without sign.
+        """The absolute distance of each number from its mean, in standard deviations.
 
-        rows: the first n of a chunk, as the policy writes them. state: that the chunk is asked with.
+        rows: the first n of a chunk, as the policy writes them. state: the one in the chunk's request.
         """
         n = len(rows) if len(self.mean) > 1 else 1
         origin = row_origin(spec, state) if self.from_measured else 0.0
@@ -60,8 +60,8 @@ class RowStatistics:
 
 
 def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
-    """What the columns of our own policies' rows count from: the measured joints, base or hand under absolute
-    columns or names of plain numbers; zero elsewhere and under a hand's rotation.
+    """The reference of the columns of our own policies' rows: the measured joints, base or end effector for
+    absolute columns or names of plain numbers; zero elsewhere and for an end effector's rotation.
     """
     origin = np.zeros(spec.dim)
     for f, columns in spec.columns():
@@ -80,7 +80,7 @@ def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
 
 
 def measured_hand(state: RobotState, part: str = ARM) -> pin.SE3:
-    """`X_BE`; ValueError: it is not known."""
+    """`X_BE`; ValueError: it is unknown."""
     X_BE = state.hand(part)
     if X_BE is None:
         raise ValueError(f"the policy needs the hand pose X_BE{_of(part, ARM)}, the state has none")
@@ -88,7 +88,7 @@ def measured_hand(state: RobotState, part: str = ARM) -> pin.SE3:
 
 
 def world_base(state: RobotState, part: str = BASE) -> Float[np.ndarray, "3"]:
-    """`x_WB`; ValueError: it is not known."""
+    """`x_WB`; ValueError: it is unknown."""
     x_WB = state.base(part).x_WB
     if x_WB is None:
         raise ValueError(f"the policy needs the base's pose x_WB{_of(part, BASE)}, the state has none")
@@ -96,7 +96,7 @@ def world_base(state: RobotState, part: str = BASE) -> Float[np.ndarray, "3"]:
 
 
 def p_WE(state: RobotState, part: str = ARM, base: str = BASE) -> Float[np.ndarray, "3"]:
-    """Where the hand is in the world [m]; ValueError: it is not known."""
+    """Position of the end effector in the world [m]; ValueError: it is unknown."""
     X_BE = measured_hand(state, part)
     return pose_from_planar(world_base(state, base)).act(X_BE.translation)
 

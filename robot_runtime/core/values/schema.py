@@ -1,4 +1,4 @@
-"""What a robot offers and a policy needs, compared before anything moves."""
+"""Schemas: what a robot offers and a policy needs, compared before anything moves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.errors import InvalidValueError
 
 MAX_SCENE, MAX_CAMERAS, MAX_SIDE = 65_536, 16, 8_192
-"""Numbers of a scene, cameras, and pixels of a picture's side."""
+"""Most numbers of a scene, cameras, and pixels of an image's side."""
 
 
 @dataclass(frozen=True)
 class ArmSchema:
-    """Joints of an arm or of any other group, and what they are called: `ArmSchema(7)`."""
+    """Number and names of the joints of an arm or of any other group: `ArmSchema(7)`."""
 
     num_joints: int
     names: tuple[str, ...] = ()
-    """joint_1, joint_2, ... if nothing is said."""
+    """By default joint_1, joint_2, ..."""
     has_hand: bool = True
     """Whether the pose of its end effector is measured, or needed."""
 
@@ -47,14 +47,14 @@ class ArmSchema:
 
 @dataclass(frozen=True)
 class GripperSchema:
-    """A gripper, whose width is measured."""
+    """A gripper with a measured width."""
 
     names: ClassVar[tuple[str, ...]] = ("width",)
 
 
 @dataclass(frozen=True)
 class BaseSchema:
-    """A mobile base, whose pose and twist are measured."""
+    """A mobile base with a measured pose and twist."""
 
     names: ClassVar[tuple[str, ...]] = ("x", "y", "yaw")
 
@@ -72,23 +72,23 @@ class _OfDefaultParts(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class Schema:
-    """The shape of the conversation between one robot and one policy.
+    """The interface between one robot and one policy.
 
         Schema(action_fields=fields, num_joints=7, has_gripper=True, has_base=False)
         Schema(action_fields=fields, parts={"left_arm": ArmSchema(7), "left_gripper": GripperSchema(), ...})
 
-    A robot states what it has, a policy what it needs; `mismatches` lists every way in which the two differ.
+    A robot declares what it has, a policy what it needs; `mismatches` lists every difference.
     """
 
     action_fields: tuple[ActionField, ...]
-    """Columns of an action row, in order; horizon and row spacing are the policy's to choose."""
+    """Columns of an action row, in order; the policy chooses horizon and row spacing."""
     parts: Mapping[str, PartSchema]
-    """What is measured, by part."""
+    """Measurements by part."""
     measured: Mapping[str, int]
-    """Further quantities (forces, torques, accelerations) by name, and of how many numbers each is."""
+    """Further quantities (forces, torques, accelerations) by name, with their sizes."""
     environment_state_dim: int
     environment_state_names: tuple[str, ...]
-    """What the scene quantities are called; empty: unknown, and only their number has to agree."""
+    """Names of the scene quantities; empty: unknown, and only their number has to agree."""
     cameras: Mapping[str, tuple[int, int]]
     """Camera name -> (height, width) [pixels]."""
 
@@ -103,9 +103,9 @@ class Schema:
         cameras: Mapping[str, tuple[int, int]] | None = None,
         **of_default_parts: Unpack[_OfDefaultParts],
     ) -> None:
-        """of_default_parts: `num_joints` of "arm", `has_gripper`, `has_base`, in place of what `parts` says.
+        """of_default_parts: `num_joints` of "arm", `has_gripper`, `has_base`; they override `parts`.
 
-        InvalidValueError: more of something than any robot has, or a name that is none.
+        InvalidValueError: more of something than any robot has, or an invalid name.
         """
         mine = {} if parts is None else dict(parts)
         _set_default_parts(mine, of_default_parts)
@@ -153,7 +153,7 @@ class Schema:
             )
 
     def _check_fields(self) -> None:
-        """Rows say one thing of each part, and its joints in the order in which they are measured."""
+        """Require one action field per part, with joints in the order in which they are measured."""
         moved = [f.part for f in self.action_fields]
         if len(set(moved)) < len(moved):
             raise InvalidValueError(f"at most one action field for a part of the robot, got {moved}")
@@ -172,7 +172,7 @@ class Schema:
 
     @property
     def num_joints(self) -> int:
-        """Of the part "arm"."""
+        """Number of joints of the part "arm"."""
         arm = self.parts.get(ARM)
         return arm.num_joints if isinstance(arm, ArmSchema) else 0
 
@@ -187,7 +187,7 @@ class Schema:
         return isinstance(self.parts.get(BASE), BaseSchema)
 
     def needs_hand(self, part: str) -> bool:
-        """Whether the pose of an arm's end effector is measured, or needed: rows that move the hand do."""
+        """Whether an arm's end-effector pose is measured, or needed, e.g. by rows that command it."""
         arm = self.parts.get(part)
         moves = (EndEffectorPose, WorldEndEffectorPose)
         return (isinstance(arm, ArmSchema) and arm.has_hand) or any(
@@ -195,7 +195,7 @@ class Schema:
         )
 
     def without_hands(self) -> "Schema":
-        """The same of a policy that looks at no hand pose."""
+        """The schema of a policy that needs no measured end-effector pose."""
         parts = {
             name: replace(part, has_hand=False) if isinstance(part, ArmSchema) else part
             for name, part in self.parts.items()
@@ -204,7 +204,7 @@ class Schema:
 
     @property
     def arms(self) -> dict[str, ArmSchema]:
-        """All groups of joints."""
+        """All groups of joints, by name."""
         return {name: part for name, part in self.parts.items() if isinstance(part, ArmSchema)}
 
     @property
@@ -217,7 +217,7 @@ class Schema:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """What the places that are measured are called: `left_arm.joint_3`, `gripper.width`, ..."""
+        """Names of the measured positions: `left_arm.joint_3`, `gripper.width`, ..."""
         return tuple(f"{name}.{column}" for name, part in self.parts.items() for column in part.names)
 
     @classmethod
@@ -230,12 +230,12 @@ class Schema:
         environment_state_dim: int = 0,
         environment_state_names: tuple[str, ...] = (),
     ) -> "Schema":
-        """Of a policy that needs no other parts than those that its rows move.
+        """The schema of a policy that needs only the parts that its rows move.
 
-        measured: sensors that it looks at, and of how many numbers each is.
-        environment_state_names: what the scene quantities are called, to be matched by name.
-        cameras: name -> (height, width) of the pictures it looks at [pixels].
-        InvalidValueError: it moves the hand, so only its author knows how many joints the arm has.
+        measured: the sensors that it uses, with their sizes.
+        environment_state_names: names of the scene quantities, by which they are matched.
+        cameras: name -> (height, width) of the images that it uses [pixels].
+        InvalidValueError: it commands end-effector poses, so the number of joints has to be declared.
         """
         parts: dict[str, PartSchema] = {}
         for f in spec.fields:
@@ -248,7 +248,7 @@ class Schema:
                     parts[f.part] = BaseSchema()
                 case EndEffectorPose() | WorldEndEffectorPose():
                     raise InvalidValueError(
-                        "a policy that moves the hand says how many joints the arm has: "
+                        "a policy of end-effector poses has to declare how many joints the arm has: "
                         "schema=Schema(num_joints=...)"
                     )
         return cls(
@@ -275,7 +275,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: dict) -> "Schema":
-        """Inverse of `to_dict`, and of what was written of one-armed robots before parts had names.
+        """Inverse of `to_dict`; also reads the format for one-armed robots from before parts had names.
 
         ValueError, KeyError or TypeError on anything else.
         """
@@ -307,7 +307,7 @@ class Schema:
 
 
 def _default_parts(num_joints: int, has_gripper: bool, has_base: bool) -> dict[str, PartSchema]:
-    """Of a robot with at most one arm, one gripper and one base. InvalidValueError: no such arm."""
+    """The parts of a robot with at most one arm, gripper and base. InvalidValueError: num_joints."""
     out: dict[str, PartSchema] = {}
     if not 0 <= num_joints <= MAX_JOINTS:
         raise InvalidValueError(f"a schema has up to {MAX_JOINTS} joints, got {num_joints}")

@@ -1,8 +1,8 @@
-"""Shapes in annotations, `Float[np.ndarray, "H D"]`, without paying for them on a robot.
+"""Shape annotations, `Float[np.ndarray, "H D"]`, without their cost on a robot.
 
-jaxtyping checks them, and only under pytest, which has imported it by then. It brings asyncio, email and
-unittest along, a fifth of the time that importing this package takes; elsewhere the annotation is of a plain
-array, with its axes beside it.
+jaxtyping checks them, only under pytest, which has imported it by then. It imports asyncio, email and
+unittest, a fifth of this package's import time; elsewhere the annotation is a plain array with its axes as
+metadata.
 """
 
 import sys

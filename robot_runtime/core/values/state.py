@@ -1,7 +1,6 @@
-"""What the robot knows about itself and sees: `RobotState` of named parts, `Image`, `Observation`.
+"""Measurements of a robot: `RobotState` of named parts, `Image`, `Observation`.
 
-What drivers hand over is theirs: arrays and poses that they may go on writing to are copied, and numbers of
-numpy's types become plain ones.
+Arrays and poses that a driver may still write to are copied, and numpy scalars become plain numbers.
 """
 
 import math
@@ -36,7 +35,7 @@ def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
 
 
 def numbers(name: str, array: object) -> np.ndarray:
-    """As `readonly`; InvalidValueError, which names it: they are no numbers."""
+    """As `readonly`; InvalidValueError, with the name: the array does not hold numbers."""
     try:
         return readonly(array)
     except (TypeError, ValueError):
@@ -44,27 +43,27 @@ def numbers(name: str, array: object) -> np.ndarray:
 
 
 def _whole_ns(t_ns: object) -> int:
-    """A stamp as a plain number; ValueError if it is not whole."""
+    """A stamp as an int; ValueError if it is not whole."""
     if not isinstance(t_ns, int | np.integer):
         raise ValueError(f"t_ns must be whole nanoseconds, got {t_ns!r:.100}")
     return int(t_ns)
 
 
 ARM, GRIPPER, BASE = "arm", "gripper", "base"
-"""What the parts of a robot with one of each are called, where nothing else is said."""
+"""Default names of the parts of a robot with one of each."""
 _NO_NUMBERS = readonly(np.zeros(0))
 
 
 class ArmState(Struct, frozen=True, kw_only=True, eq=False):
-    """The joints of an arm, or of any other group of joints (head, lift, hand), measured."""
+    """The measured joints of an arm, or of any other group of joints (head, lift, hand)."""
 
     q: Float[np.ndarray, " N"]
-    """Joint positions (N,) [rad]; a sliding joint's [m]."""
+    """Joint positions (N,) [rad]; of a prismatic joint [m]."""
     dq: Float[np.ndarray, " N"]
     """Joint velocities (N,) [rad/s]."""
     X_BE: pin.SE3 | None = None
     """End effector E in the mobile base B; on a robot without one, in one frame that all its arms share (the
-    mount of the only arm). None: the group has no hand."""
+    mount of the only arm). None: the group has no end effector."""
     t_ns: int | None = None
     """Capture time [ns]; None: that of the whole state."""
 
@@ -78,7 +77,7 @@ class ArmState(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class GripperState(Struct, frozen=True, kw_only=True, eq=False):
-    """A gripper, measured."""
+    """The measured state of a gripper."""
 
     width: float
     """Distance between the fingers [m]."""
@@ -93,10 +92,10 @@ class GripperState(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class BaseState(Struct, frozen=True, kw_only=True, eq=False):
-    """A mobile base, measured; what is not known of it is None."""
+    """The measured state of a mobile base; unknown quantities are None."""
 
     x_WB: Float[np.ndarray, "3"] | None = None
-    """In the world/odometry frame (x, y, yaw) [m, m, rad]."""
+    """Pose in the world/odometry frame (x, y, yaw) [m, m, rad]."""
     V_WB_B: Float[np.ndarray, "3"] | None = None
     """Twist (vx, vy, wz) [m/s, m/s, rad/s], expressed in B."""
     t_ns: int | None = None
@@ -136,7 +135,7 @@ _NOTHING: Mapping[str, np.ndarray] = MappingProxyType(_Sensors())
 
 
 class _OfDefaultParts(TypedDict, total=False):
-    """What a robot with one arm, one gripper and one base measures."""
+    """Measurements of a robot with one arm, one gripper and one base."""
 
     q: Any
     dq: Any
@@ -153,13 +152,13 @@ class RobotState:
         RobotState(t_ns=t, parts={"left_arm": ArmState(q=q, dq=dq), "left_gripper": GripperState(width=0.04)})
         RobotState(t_ns=t, q=q, dq=dq, X_BE=X_BE, gripper_width=0.04)      the parts "arm" and "gripper"
 
-    A robot bolted to a table has no base: then B is the mount of its arm, or what its arms share.
+    A robot bolted to a table has no base: then B is the mount of its arm, or the frame that its arms share.
     """
 
     t_ns: int
     """Capture time [ns], robot's monotonic clock; of the part measured first, where parts differ."""
     parts: Mapping[str, PartState]
-    """What was measured of each part, by its name."""
+    """Measured state of each part, by name."""
     measured: Mapping[str, np.ndarray]
     """Further quantities (forces, torques, accelerations) by name, of any shape, SI units."""
     t_newest_ns: int | None
@@ -175,7 +174,7 @@ class RobotState:
         **of_default_parts: Unpack[_OfDefaultParts],
     ) -> None:
         """of_default_parts: `q`, `dq`, `X_BE` of the part "arm", `gripper_width` of "gripper", `x_WB` and
-        `V_WB_B` of "base", in place of what `parts` says; None takes a quantity away."""
+        `V_WB_B` of "base"; they override `parts`, and None removes a quantity."""
         mine = {} if parts is None else dict(parts)
         if of_default_parts:
             _set_default_parts(mine, of_default_parts)
@@ -189,13 +188,13 @@ class RobotState:
 
     @property
     def q(self) -> Float[np.ndarray, " N"]:
-        """Joint positions of "arm" [rad]; none if there is no such part."""
+        """Joint positions of "arm" [rad]; empty if there is no such part."""
         arm = self.parts.get(ARM)
         return arm.q if isinstance(arm, ArmState) else _NO_NUMBERS
 
     @property
     def dq(self) -> Float[np.ndarray, " N"]:
-        """Joint velocities of "arm" [rad/s]; none if there is no such part."""
+        """Joint velocities of "arm" [rad/s]; empty if there is no such part."""
         arm = self.parts.get(ARM)
         return arm.dq if isinstance(arm, ArmState) else _NO_NUMBERS
 
@@ -212,7 +211,7 @@ class RobotState:
 
     @property
     def x_WB(self) -> Float[np.ndarray, "3"] | None:
-        """ "base" in the world/odometry frame (x, y, yaw) [m, m, rad]."""
+        """Pose of "base" in the world/odometry frame (x, y, yaw) [m, m, rad]."""
         return self.base(BASE).x_WB
 
     @property
@@ -221,7 +220,7 @@ class RobotState:
         return self.base(BASE).V_WB_B
 
     def arm(self, part: str) -> ArmState:
-        """The joints of a part; ValueError: the state has none of that name."""
+        """The joints of a part; ValueError: the state has no joints of that name."""
         arm = self.parts.get(part)
         if not isinstance(arm, ArmState):
             raise ValueError(f"the state has no joints of {part!r}{self._has()}")
@@ -233,14 +232,14 @@ class RobotState:
         return arm.X_BE if isinstance(arm, ArmState) else None
 
     def gripper(self, part: str) -> GripperState:
-        """ValueError: the state has no gripper of that name."""
+        """A gripper's state; ValueError: the state has none of that name."""
         gripper = self.parts.get(part)
         if not isinstance(gripper, GripperState):
             raise ValueError(f"the state has no width of {part!r}{self._has()}")
         return gripper
 
     def base(self, part: str) -> BaseState:
-        """What is known of a base: nothing, if there is no part of that name."""
+        """The state of a base; all unknown if there is no part of that name."""
         base = self.parts.get(part)
         return base if isinstance(base, BaseState) else _NO_BASE
 
@@ -270,7 +269,7 @@ class RobotState:
 
     @cached_property
     def is_finite(self) -> bool:
-        """False if any measured number is NaN or infinite. Looked at several times a tick, so found once."""
+        """False if any measured number is NaN or infinite. Cached, as it is read several times a tick."""
         numbers: list[float] = []
         for part in self.parts.values():
             if isinstance(part, ArmState):
@@ -286,11 +285,11 @@ class RobotState:
                         numbers += each.tolist()
         for value in self.measured.values():
             numbers += value.ravel().tolist()
-        return all(map(math.isfinite, numbers))  # in plain numbers: a quarter of numpy's time
+        return all(map(math.isfinite, numbers))  # plain floats take a quarter of numpy's time
 
 
 def _set_default_parts(parts: dict[str, PartState], given: Mapping[str, Any]) -> None:
-    """Write quantities into the parts that a one-armed robot has. TypeError: there is none of that name."""
+    """Set quantities of the default parts. TypeError: there is none of that name."""
     num_known = 0
     if "q" in given or "dq" in given or "X_BE" in given:
         num_known += ("q" in given) + ("dq" in given) + ("X_BE" in given)
@@ -356,19 +355,19 @@ class Image(Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
 
 class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """What a policy is asked with: state, images and the task in words.
+    """The input of a policy: state, images and the task in words.
 
-    picture      state                 rows 0, 1, 2 ...         answer
+    image        state                 rows 0, 1, 2 ...         answer
     |------------|-----|-----|-----|-----|-----|-----|-----|-----|
     t_oldest_ns  t_obs_ns: row 0 is due here, and d counts from here
-    |<----------------- delay: what the robot reacts to is so old ->|
+    |<---------------- delay: age of what the robot reacts to ----->|
 
     name                what                                        shape, unit
     state               measured robot state                        see RobotState
     images              camera name -> frame, each with its time    (h, w, 3) uint8
     environment_state   scene quantities where there are no images  (K,), task's own units
     task                what to do                                  text
-    history             what was seen before, oldest first          see `frames`
+    history             earlier observations, oldest first          see `frames`
     """
 
     state: RobotState
@@ -388,11 +387,11 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     @property
     def t_oldest_ns(self) -> int:
-        """Capture time of its oldest part, state or picture [ns]; delay counts from it."""
+        """Capture time of its oldest part, state or image [ns]; delay counts from it."""
         return min([self.state.t_ns, *(image.t_ns for image in self.images.values())])
 
     def frames(self, n_obs_steps: int) -> "tuple[Observation, ...]":
-        """The newest n_obs_steps, oldest first, this one last; where there are fewer, the oldest again."""
+        """The newest n_obs_steps, oldest first, this one last; if there are fewer, the oldest is repeated."""
         if n_obs_steps == 1:
             return (self,)
         known = (*self.history[1 - n_obs_steps :], self)

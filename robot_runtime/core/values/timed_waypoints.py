@@ -1,4 +1,4 @@
-"""Rows with the times they are for, and what lies between two of them: `TimedWaypoints`, `mix`."""
+"""Rows with their due times, and interpolation between them: `TimedWaypoints`, `mix`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from robot_runtime.core.values.waypoints import HELD, Waypoints
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TimedWaypoints:
-    """Rows as the policy wrote them, with the times they are for."""
+    """Rows as the policy wrote them, with their due times."""
 
     waypoints: Waypoints
     t0_ns: int
@@ -24,11 +24,11 @@ class TimedWaypoints:
         return self.t0_ns + (self.waypoints.num_rows - 1) * self.dt_ns
 
     def covers(self, t_ns: Int[np.ndarray, " n"]) -> np.ndarray:
-        """(n,) whether the chunk says something about a time."""
+        """(n,) whether the chunk has rows for each time."""
         return (t_ns >= self.t0_ns) & (t_ns <= self.end_ns)
 
     def at(self, t_ns: Int[np.ndarray, " n"]) -> Waypoints:
-        """What it says; before its first and after its last row, that row."""
+        """The interpolated rows; before the first and after the last row, that row."""
         position = np.clip((t_ns - self.t0_ns) / self.dt_ns, 0, self.waypoints.num_rows - 1)
         below = np.floor(position).astype(int)
         above = np.minimum(below + 1, self.waypoints.num_rows - 1)
@@ -38,15 +38,15 @@ class TimedWaypoints:
 
 
 def held_as_in(waypoints: Waypoints, mixed: Waypoints) -> Waypoints:
-    """The mixed rows, but for what is never interpolated."""
+    """The mixed rows, except for quantities that are never interpolated."""
     held = {what: values for what, values in waypoints.rows_of.items() if what[1] in HELD}
     return Waypoints({**mixed.rows_of, **held}) if held else mixed
 
 
 def mix(a: Waypoints, b: Waypoints, share_b: Float[np.ndarray, " n"]) -> Waypoints:
-    """Row by row a fraction of the way from `a` to `b`: rotations on the geodesic, yaw the shorter way.
+    """Interpolate each row from `a` to `b` by its share: rotations on the geodesic, yaw the shorter way.
 
-    What is held from row to row is a number like any other here.
+    Quantities that are held from row to row are interpolated here as well.
     """
     out = dict(b.rows_of)
     for what, value in b.rows_of.items():
@@ -65,7 +65,7 @@ def mix(a: Waypoints, b: Waypoints, share_b: Float[np.ndarray, " n"]) -> Waypoin
 
 
 def pick_rows(waypoints: Waypoints, rows: Int[np.ndarray, " k"]) -> Waypoints:
-    """Those rows, in that order."""
+    """The waypoints of those rows, in that order."""
     return Waypoints({what: values[rows] for what, values in waypoints.rows_of.items()})
 
 
@@ -80,7 +80,7 @@ def with_rows(waypoints: Waypoints, first: int, rows: Waypoints) -> Waypoints:
 
 
 def concatenated(parts: Sequence[Waypoints]) -> Waypoints:
-    """The rows of all, which command the same parts of the robot, one after the other."""
+    """The rows of all waypoints, which command the same parts, one after the other."""
     if len(parts) <= 1:
         return parts[0] if parts else Waypoints()
     return Waypoints(

@@ -1,4 +1,4 @@
-"""Frames: the few SE(2)/SE(3) helpers the runtime needs on top of `pinocchio.SE3`.
+"""Frames: SE(2)/SE(3) helpers on top of `pinocchio.SE3`.
 
 `X_AB` is the pose of B in A, and `X_AC = X_AB * X_BC`: adjacent letters match. Quaternions are wxyz, unit,
 w >= 0 outside pinocchio (which keeps xyzw). Planar poses are `(x, y, yaw)` in m, m, rad.
@@ -80,14 +80,14 @@ def compose_planar(
 
 
 def turn_planar(v: np.ndarray, angle: float) -> np.ndarray:
-    """A vector turned about the vertical: its first two numbers are x and y, the others stay as they are."""
+    """A vector rotated about the vertical: its first two numbers are x and y, the others are unchanged."""
     c, s = math.cos(angle), math.sin(angle)
     x, y, *others = v.tolist()
     return np.array([c * x - s * y, s * x + c * y, *others])
 
 
 def pose_from_planar(x_AB: np.ndarray) -> pin.SE3:
-    """`X_AB` of a planar pose (x, y, yaw): on the floor, turned about the vertical."""
+    """`X_AB` of a planar pose (x, y, yaw): on the floor, rotated about the vertical."""
     x, y, yaw = x_AB.tolist()
     c, s = math.cos(yaw), math.sin(yaw)
     return pin.SE3(np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]), np.array([x, y, 0.0]))
@@ -103,14 +103,14 @@ def inverse_planar(x_AB: np.ndarray) -> Float[np.ndarray, "3"]:
 def interpolate_planar(
     x_0: Float[np.ndarray, "*n 3"], x_1: Float[np.ndarray, "*n 3"], alpha: float | Float[np.ndarray, "*n"]
 ) -> Float[np.ndarray, "*n 3"]:
-    """Straight line for x and y, the shorter way round for yaw; between two poses or many pairs."""
+    """Linear for x and y, the shorter way round for yaw; between two poses or many pairs."""
     (x, y, yaw), (x_to, y_to, yaw_to) = _numbers_or_columns(x_0), _numbers_or_columns(x_1)
     turned = wrap_angle(yaw + alpha * wrap_angle(yaw_to - yaw))
     return np.array([x + alpha * (x_to - x), y + alpha * (y_to - y), turned]).T
 
 
 def _numbers_or_columns(x: np.ndarray) -> Any:
-    """Of one pose its plain numbers, with which one is quicker; of many their columns."""
+    """The plain floats of one pose, which are faster; the columns of many."""
     return x.tolist() if x.ndim == 1 else x.T
 
 

@@ -1,8 +1,8 @@
-"""From a policy's rows to absolute targets and back: `Waypoints`.
+"""Converts a policy's rows to absolute targets and back: `Waypoints`.
 
-A policy speaks in rows of numbers; a robot obeys absolute targets. `Waypoints.from_chunk` goes from the one
-to the other with the pose the robot had when it looked, and `encode` goes back, which is how a committed
-prefix is shown to a policy in its own language.
+A policy predicts rows of numbers; a robot follows absolute targets. `Waypoints.from_chunk` converts the
+former to the latter with the robot's pose at the observation, and `encode` converts back, which is how a
+committed prefix is shown to a policy in its own columns.
 """
 
 from collections.abc import Mapping
@@ -57,12 +57,12 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, RobotState
 
 Quantity = tuple[str, str]
-"""(part, what is told it): the part's name and a name of the table below.
+"""(part, quantity): the part's name and a name from the table below.
 
     q         (n, N) joints [rad]              width      (n,)   fingers [m], held from row to row
-    dq        (n, N) joints' speeds [rad/s]    x_WB       (n, 3) base (x, y, yaw) [m, m, rad]
-    p_BE      (n, 3) hand [m]                  V_WB_B     (n, 3) its twist [m/s, m/s, rad/s]
-    quat_BE   (n, 4) hand, unit, wxyz          numbers    (n, K) plain numbers
+    dq        (n, N) joint speeds [rad/s]      x_WB       (n, 3) base (x, y, yaw) [m, m, rad]
+    p_BE      (n, 3) end effector [m]          V_WB_B     (n, 3) its twist [m/s, m/s, rad/s]
+    quat_BE   (n, 4) the same, unit, wxyz      numbers    (n, K) plain numbers
                                                held       (n, K) the same, held from row to row
 """
 HELD = ("width", "held")
@@ -141,7 +141,8 @@ class Waypoints:
 
     @classmethod
     def from_chunk(cls, chunk: ActionChunk) -> "Waypoints":
-        """Absolute targets of a chunk; ValueError if its anchor lacks what relative rows count from."""
+        """Absolute targets of a chunk; ValueError if its anchor lacks the state that relative rows count
+        from."""
         out: dict[Quantity, np.ndarray] = {}
         in_world: list[tuple[WorldEndEffectorPose, np.ndarray]] = []
         for f, columns in chunk.spec.columns():
@@ -160,14 +161,14 @@ class Waypoints:
     def encode(self, spec: ActionSpec, anchor: RobotState) -> Float[np.ndarray, "n D"]:
         """The rows that `from_chunk` would turn into these targets, given the same anchor.
 
-        An absolute yaw is told at most half a turn from the anchor's, so that rows do not jump in mid-chunk.
+        An absolute yaw is at most half a turn from the anchor's, so that rows do not jump in mid-chunk.
         """
         return np.concatenate(
             [columns for f in spec.fields for columns in self._columns(f, spec, anchor)], axis=1
         )
 
     def _columns(self, f: ActionField, spec: ActionSpec, anchor: RobotState) -> list[np.ndarray]:
-        """Those of a field."""
+        """The columns of one field."""
         match f:
             case JointPosition():
                 q = self._need(f.part, "q")
@@ -196,7 +197,7 @@ class Waypoints:
                 return [self._need(f.part, "held" if f.is_held else "numbers")]
 
     def _hands(self, part: str) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (n, 3) and rotations (n, 3, 3)."""
+        """End-effector positions (n, 3) and rotations (n, 3, 3)."""
         return self._need(part, "p_BE"), rotations_from_quaternions(self._need(part, "quat_BE"))
 
     def _need(self, part: str, name: str) -> np.ndarray:
@@ -207,7 +208,7 @@ class Waypoints:
 
     @classmethod
     def from_commands(cls, commands: list[Command]) -> "Waypoints":
-        """Rows made of commands, all of one kind for each part."""
+        """Waypoints from commands, which are of one kind for each part."""
         out: dict[Quantity, list] = {}
         for command in commands:
             for part, setpoint in command.parts.items():
@@ -227,7 +228,7 @@ _DEFAULT_QUANTITIES: dict[str, Quantity] = {
 
 
 def command_of(at: Mapping[Quantity, Any]) -> Command:
-    """The command that one row of every quantity makes."""
+    """The command made from one row of every quantity."""
     out: dict[str, PartCommand] = {}
     for (part, name), value in at.items():
         if name == "q":
@@ -248,7 +249,7 @@ def command_of(at: Mapping[Quantity, Any]) -> Command:
 
 
 def _quantities(setpoint: PartCommand) -> list[tuple[str, Any]]:
-    """What a part is told, by name."""
+    """The numbers of a part's command, by name."""
     match setpoint:
         case JointCommand(q=q):
             return [("q", q)]
@@ -294,7 +295,7 @@ def _resolved(f: ActionField, rows: np.ndarray, chunk: ActionChunk) -> dict[str,
 
 
 def _joints(f: JointPosition | JointVelocity, anchor: RobotState) -> np.ndarray:
-    """Where joints are measured; none, if that does not matter."""
+    """The measured joint positions that rows count from; empty for absolute rows."""
     if isinstance(f, JointPosition) and f.reference is Reference.ABSOLUTE:
         return _NO_NUMBERS
     return anchor.arm(f.part).q
