@@ -60,7 +60,7 @@ def _retargeted(
     which = f"{dataset.root}, episode {episode.index}"
     if not has_width.any():
         raise InvalidValueError(
-            f"{which} says nowhere how far the gripper is open: film its tags, or have it stream its width"
+            f"{which}: the gripper's width is missing; film its tags, or have it stream its width"
         )
     _refuse_found(which, dataset, episode, is_known)
     _refuse_unlikely(which, rows[is_known], kind)
