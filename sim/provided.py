@@ -1,6 +1,6 @@
-"""What commands of other packages use of the simulation; see `robot_runtime.providers`.
+"""The simulation's interface for commands of other packages; see `robot_runtime.providers`.
 
-What MuJoCo is needed for is imported by the function that needs it.
+Functions import modules that need MuJoCo only when called.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,21 +36,21 @@ __all__ = [
 
 
 def run_real_time(task: str, **options: Any) -> "Episode":
-    """As `sim.episodes.run_episode.run_real_time`."""
+    """Call `sim.episodes.run_episode.run_real_time`."""
     from sim.episodes.run_episode import run_real_time
 
     return run_real_time(task, **options)
 
 
 def replay_log(log: "RunLog", episode: int, *, video: Path | None) -> str:
-    """As `sim.episodes.replay.on_simulation`."""
+    """Call `sim.episodes.replay.on_simulation`."""
     from sim.episodes.replay import on_simulation
 
     return on_simulation(log, episode, video=video)
 
 
 def page_body(task: str, columns: Sequence[str]) -> "Body":
-    """The robot and the scene of a task, to be drawn. columns: of the robot's states."""
+    """The robot and scene of a task, for drawing. columns: of the robot's states."""
     from robot_runtime.page.mujoco_body import MujocoBody
     from sim.scene.model import build_model
 
@@ -75,14 +75,14 @@ def dataset_robot(task: str) -> "Robot":
 
 
 def capture_robot(task: str) -> "Target":
-    """As `sim.capture.robot.of_task`."""
+    """Call `sim.capture.robot.of_task`."""
     from sim.capture.robot import of_task
 
     return of_task(task)
 
 
 def recipe_facts(task: str) -> tuple[int, float]:
-    """What a training recipe depends on: rows of a chunk, and the lag of the robot's servos [s]."""
+    """Facts for a training recipe: rows of a chunk, and the lag of the robot's servos [s]."""
     from sim.experts import action_spec_of
     from sim.scene.model import SERVO_LAG_S
 
@@ -90,7 +90,7 @@ def recipe_facts(task: str) -> tuple[int, float]:
 
 
 class TeleopScene:
-    """One scene of a task that a person drives in, with a `Session` on it."""
+    """A scene of a task for teleoperation, with a `Session`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TeleopScene:
         options: Mapping[str, Any],
     ) -> None:
         """
-        cameras: which of the robot's; None: all. size: height and width of their pictures [pixels].
+        cameras: names of the robot's; None: all. size: height and width of their images [pixels].
         options: of the session.
         """
         from robot_runtime.robot.run import Session
@@ -128,11 +128,11 @@ class TeleopScene:
         )
 
     def begin(self) -> None:
-        """The scene begins now: connecting has taken its time."""
+        """Reset the scene to start now, after the time spent on connecting."""
         self._world.reset(self._seed, t_start_ns=self._clock.now_ns())
         self._scorer = self._task.make_scorer(self._world)
 
     def judge(self, tick: Any) -> bool | None:
-        """Whether the task has succeeded; None: it goes on."""
+        """Whether the task has succeeded; None: it is not finished."""
         self._scorer.on_tick(tick.now_ns, self._world, tick.command, None)
         return self._scorer.score().success if self._scorer.is_done else None

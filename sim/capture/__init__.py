@@ -1,1 +1,1 @@
-"""A simulated person with a chest camera and a hand-held gripper, and her rig, with hidden truth."""
+"""A simulated person with a chest camera and a hand-held gripper, the rig, and the hidden ground truth."""

@@ -1,7 +1,7 @@
-"""Pictures of a board by any lens: every pixel's rays are followed to the board's plane.
+"""Images of a board through any lens: every pixel's rays are traced to the board's plane.
 
-The geometry is exact for pinholes and fisheyes alike (MuJoCo renders pinholes only), so that what detection
-and calibration find can be held against the pose and the camera that were put in.
+The geometry is exact for pinholes and fisheyes alike (MuJoCo renders pinholes only), so that results of
+detection and calibration can be compared with the true pose and camera.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from calibration.camera import CameraModel
 from robot_runtime.core.values.shapes import UInt8
 
 _TEXELS = 60
-"""Of a square's side."""
+"""Texels along a square's side."""
 _WALL, _PAPER, _INK = 90.0, 235.0, 15.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a real camera adds."""
+    """Imperfections of a real camera."""
 
     blur_px: float = 0.0
-    """Of the lens, standard deviation [pixels]."""
+    """Standard deviation of lens blur [pixels]."""
     noise: float = 0.0
-    """Of a pixel, standard deviation, of 255."""
+    """Standard deviation of pixel noise, of 255."""
     shade: float = 0.0
-    """By which the light falls from left to right, as a share."""
+    """Share by which the light falls off from left to right."""
     supersample: int = 3
-    """Rays of a pixel, along each side."""
+    """Rays per pixel along each side."""
 
 
 CLEAN = Look()
@@ -46,9 +46,9 @@ def draw_board(
     look: Look = CLEAN,
     rng: np.random.Generator | None = None,
 ) -> UInt8[np.ndarray, "h w"]:
-    """A picture in grey.
+    """Draw a grey image.
 
-    X_CB: of the board while the shutter is open; several make motion blur.
+    X_CB: poses of the board while the shutter is open; several make motion blur.
     rng: for noise.
     """
     poses = [X_CB] if isinstance(X_CB, pin.SE3) else list(X_CB)
@@ -58,20 +58,20 @@ def draw_board(
     if look.blur_px:
         light = cv2.GaussianBlur(light, (0, 0), look.blur_px)
     if look.noise:
-        assert rng is not None, "noise is drawn from a generator"
+        assert rng is not None, "noise needs a random generator"
         light = light + rng.normal(0.0, look.noise, light.shape)
     return np.asarray(np.clip(np.round(light), 0, 255), dtype=np.uint8)
 
 
 def _paper(board: Board) -> tuple[np.ndarray, float]:
-    """The sheet with a margin of one square, and where the board's origin lies on it [texels]."""
+    """The sheet with a margin of one square, and the offset of the board's origin on it [texels]."""
     inner = board.picture(_TEXELS).astype(np.float32) * (_PAPER - _INK) / 255.0 + _INK
     sheet = cv2.copyMakeBorder(inner, *(_TEXELS,) * 4, cv2.BORDER_CONSTANT, value=_PAPER)
     return sheet, float(_TEXELS)
 
 
 def _outline(board: Board, camera: CameraModel, X_CB: pin.SE3) -> tuple[int, int, int, int]:
-    """The pixels among which the sheet is seen: (left, right, top, bottom), half-open."""
+    """Pixel bounds of the sheet: (left, right, top, bottom), half-open."""
     (w, h), m = board.size_m, board.square_m
     x, y = np.meshgrid(np.linspace(-m, w + m, 24), np.linspace(-m, h + m, 24))
     points = np.stack([x, y, np.zeros_like(x)], axis=-1).reshape(-1, 3)
@@ -84,7 +84,7 @@ def _outline(board: Board, camera: CameraModel, X_CB: pin.SE3) -> tuple[int, int
 
 
 def _seen(board: Board, camera: CameraModel, n: int, X_CB: pin.SE3) -> np.ndarray:
-    """The light of each pixel, (h, w), without what a camera adds; n by n rays each."""
+    """The light of each pixel, (h, w), of a perfect camera; n by n rays each."""
     light = np.full(camera.size, _WALL)
     left, right, top, bottom = _outline(board, camera, X_CB)
     if right <= left or bottom <= top:

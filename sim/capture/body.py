@@ -1,9 +1,9 @@
-"""The person's body: how it moves with what she wants, and what of it shows.
+"""The person's body: how it moves with base and hand, and what cameras see of it.
 
        head                     walking    hips up and down, pitch (1.8 Hz); from side to side (0.9 Hz)
 hand --- shoulder               reaching   the spine leans about the hips as far as the arm is too short
           |  spine, T           turning    the chest turns towards the hand a little, and sways
-B ------ hips                   All of it through filters of second order: cameras have no steps
+B ------ hips                   All of it through second-order filters: camera motion has no steps
 """
 
 import math
@@ -18,41 +18,41 @@ from robot_runtime.core.values.transforms import compose_planar, turn_planar
 
 STEP_HZ = 1.8
 SHOULDER, ARM_LENGTH = (0.02, -0.19, 0.43), 0.64
-"""Right shoulder in T, and from there to a stretched hand [m]."""
+"""Right shoulder in T, and its distance to the hand of a stretched arm [m]."""
 HIP_SIDE, THIGH, SHIN = 0.09, 0.46, 0.46
 _GRIP_BEHIND = 0.10
-"""From E back to where she holds the gripper [m]."""
+"""From E back to the gripper's handle [m]."""
 _SKIN, _SHIRT, _TROUSERS = [0.87, 0.68, 0.55, 1.0], [0.25, 0.42, 0.62, 1.0], [0.28, 0.29, 0.34, 1.0]
 _PARTS = ("torso", "head", "upper_arm", "forearm", "thigh_0", "shin_0", "thigh_1", "shin_1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """What is her own about a person's body and way of walking."""
+    """An individual's body and gait."""
 
     hips_height: float = 0.93
     p_BP: tuple[float, float] = (0.16, 0.0)
-    """Where her hips stand in B: a robot keeps further off [m]."""
+    """Position of the hips in B: a robot keeps a larger distance [m]."""
     chest_turn: float = 0.0
-    """Of the chest against B, always [rad]."""
+    """Constant yaw of the chest relative to B [rad]."""
     bob: float = 0.018
     sway: float = 0.016
     pitch: float = 0.035
-    """Amplitudes at walking speed: hips up and down and from side to side [m], spine to and fro [rad]."""
+    """Amplitudes at walking speed: vertical and lateral hip motion [m], spine pitch [rad]."""
     lean_max: float = 0.44
-    """Farthest that she leans [rad]."""
+    """Largest lean [rad]."""
     turn_share: float = 0.15
-    """How much of the way towards her hand the chest turns."""
+    """Share of the direction to the hand by which the chest turns."""
 
 
 class _Smooth:
-    """A number that follows another one without steps in its speed, within about `time_s`."""
+    """A number that tracks another one within about `time_s`, with continuous speed."""
 
     def __init__(self, value: float, time_s: float) -> None:
         self.value, self._v, self._w = value, 0.0, 2.0 / time_s
 
     def follow(self, target: float, dt_s: float) -> float:
-        """One step."""
+        """Advance by one step; returns the value."""
         self._v += dt_s * (self._w**2 * (target - self.value) - 2.0 * self._w * self._v)
         self.value += dt_s * self._v
         return self.value
@@ -60,20 +60,20 @@ class _Smooth:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Posture:
-    """Where the body is."""
+    """Poses of the body at one time."""
 
     X_WT: pin.SE3
-    """Torso."""
+    """Pose of the torso."""
     x_WG: Float[np.ndarray, "3"]
-    """Its place on the floor without gait: hips (x, y) and the chest's yaw. The truth that labels seek."""
+    """Pose on the floor without gait: hips (x, y) and the chest's yaw. The truth that labels estimate."""
     phase: float
-    """Of the walk; a double step is 2 pi [rad]."""
+    """Phase of the gait; a double step is 2 pi [rad]."""
     walking: float
     """0 standing, 1 at walking speed."""
 
 
 class BodyMotion:
-    """The posture that follows from B, its speed and the hand, step by step."""
+    """Computes the posture from B, its velocity and the hand, step by step."""
 
     def __init__(self, build: Build, rng: np.random.Generator, *, phase: float = 0.0) -> None:
         self._build, self._phase, self._t = build, phase, 0.0
@@ -118,7 +118,7 @@ class BodyMotion:
     def _wanted_lean(
         self, hips: Float[np.ndarray, "3"], to_hand: Float[np.ndarray, "2"], hand_z: float
     ) -> float:
-        """As far as the arm is too short for, upright, from the shoulder to where she holds the gripper."""
+        """The lean that makes up for what an upright person's arm lacks to reach the gripper [rad]."""
         shoulder_z = self._build.hips_height + SHOULDER[2]
         far = math.hypot(
             float(np.hypot(to_hand[0] - SHOULDER[0], to_hand[1] - SHOULDER[1])), shoulder_z - hand_z
@@ -127,7 +127,7 @@ class BodyMotion:
 
 
 def add_body(spec: mujoco.MjSpec) -> None:
-    """What is seen of her, each part on a mocap body; nothing touches it."""
+    """Add the visible body, each part on a mocap body without contacts."""
     capsule, ball = mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_SPHERE
     shapes = {
         "torso": [(capsule, [0.125, 0.17], [0.0, 0.0, 0.24], _SHIRT)],
@@ -147,14 +147,14 @@ def add_body(spec: mujoco.MjSpec) -> None:
 
 
 class BodyShown:
-    """Puts the parts of the body where a posture has them."""
+    """Poses the visible parts of the body by a posture."""
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         self._data = data
         self._ids = {name: int(model.body(f"person_{name}").mocapid[0]) for name in _PARTS}
 
     def show(self, posture: Posture, X_WE: pin.SE3) -> None:
-        """Torso and head as they are, arm and legs to the gripper and to the floor."""
+        """Pose torso and head, the arm up to the gripper, and the legs down to the floor."""
         X_WT = posture.X_WT
         self._put("torso", X_WT.translation, X_WT.rotation)
         self._put("head", X_WT.act(np.array([0.03, 0.0, 0.66])), X_WT.rotation)
@@ -182,11 +182,11 @@ class BodyShown:
         length_b: float,
         bends: Float[np.ndarray, "3"],
     ) -> None:
-        """Two links from start to end, the joint between them towards `bends`."""
-        way = end - start
-        far = math.sqrt(way @ way)
+        """Pose two links from start to end, the joint between them towards `bends`."""
+        span = end - start
+        far = math.sqrt(span @ span)
         d = min(far, 0.999 * (length_a + length_b))
-        unit = way / max(far, 1e-6)
+        unit = span / max(far, 1e-6)
         along = (d**2 + length_a**2 - length_b**2) / (2 * d)
         out = bends - (bends @ unit) * unit
         out /= max(math.sqrt(out @ out), 1e-6)
@@ -200,9 +200,9 @@ class BodyShown:
         mujoco.mju_mat2Quat(self._data.mocap_quat[i], R.ravel())
 
 
-def _along(way: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
-    """A rotation whose z points along a way."""
-    x, y, z = way.tolist()  # by numbers, as it is asked for a thousand times a second: ten times as fast
+def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
+    """A rotation whose z points along a direction."""
+    x, y, z = direction.tolist()  # plain floats: ten times as fast, and it runs a thousand times a second
     far = max(math.sqrt(x * x + y * y + z * z), 1e-6)
     x, y, z = x / far, y / far, z / far
     a, b, c = (z, 0.0, -x) if abs(y) < 0.9 else (0.0, -z, y)

@@ -1,4 +1,4 @@
-"""What a moving camera makes of points: where they are seen, row by row, smeared, and with noise.
+"""Points seen by a moving camera, with rolling shutter, motion blur and noise.
 
 t - readout/2            t             t + readout/2
 row 0 ───────────── middle row ────────────── row h - 1       every row at its own time, over `exposure`
@@ -14,18 +14,18 @@ from calibration.camera import CameraModel
 from calibration.trajectory import Trajectory
 
 _SPEED_NS = 2_000_000
-"""Half the time over which a camera's speed is taken [ns]."""
+"""Half the interval over which image velocity is measured [ns]."""
 _BLUR_NOISE = 0.08
-"""What a smear adds to the noise of a corner, per pixel of it [px]."""
+"""Corner noise added per pixel of blur [px]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Camera:
-    """A camera of the rig: lens, shutter, and how well corners are found in its pictures.
+    """A camera of the rig: lens, shutter, and accuracy of corners found in its images.
 
     exposure_ns: of one row. readout_ns: from the first to the last row; 0: all rows at once.
-    corner_noise_px: per axis, of a corner that stands still. pixel_noise: of a picture [grey levels].
-    worst_blur_px: a smear that leaves nothing to be found.
+    corner_noise_px: per axis, of a stationary corner. pixel_noise: of an image [grey levels].
+    worst_blur_px: blur above which nothing is found.
     """
 
     lens: CameraModel
@@ -39,14 +39,14 @@ class Camera:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sight:
-    """Points in pictures: (M,) rows, in the order of pictures and then of points."""
+    """Points in images: (M,) rows, ordered by image and then by point."""
 
     picture: Int64[np.ndarray, " M"]
-    """Which of the times."""
+    """Index of the time."""
     point: Int64[np.ndarray, " M"]
-    """Which of the points."""
+    """Index of the point."""
     uv: Float[np.ndarray, "M 2"]
-    """Where [pixels]."""
+    """Image position [pixels]."""
 
     def __len__(self) -> int:
         return len(self.picture)
@@ -67,9 +67,9 @@ def look(
     points: Float[np.ndarray, "N K 3"],
     rng: np.random.Generator,
 ) -> Sight:
-    """Where points in W are found in pictures at true times, 2 ms or more within the path.
+    """Find points in W in images at true times, which are 2 ms or more within the path.
 
-    points: (N, K, 3), or (1, K, 3) if they stand still [m]; NaN: hidden.
+    points: (N, K, 3), or (1, K, 3) if they are stationary [m]; NaN: hidden.
     """
     here, before, after = (X_WC.sampled(t_ns + dt) for dt in (0, -_SPEED_NS, _SPEED_NS))
     uv = _projected(camera.lens, here, points)
@@ -98,11 +98,11 @@ def _projected(lens: CameraModel, X_WC: Trajectory, points: np.ndarray) -> Float
 def board_is_facing(
     X_WC: Trajectory, middle: Float[np.ndarray, "3"], into: Float[np.ndarray, "3"], *, reach_m: float
 ) -> Bool[np.ndarray, " N"]:
-    """Whether a camera is in front of a board, no further than `reach_m`, and not too much aslant.
+    """Whether a camera is in front of a board, within `reach_m`, and not too oblique.
 
-    middle, into: of the board in W, and its normal away from who looks at it.
+    middle, into: the board's centre in W, and its normal away from the camera.
     """
-    way = middle - X_WC.p
-    distance = np.linalg.norm(way, axis=1)
-    slant = way @ into / np.maximum(distance, 1e-9)
+    view = middle - X_WC.p
+    distance = np.linalg.norm(view, axis=1)
+    slant = view @ into / np.maximum(distance, 1e-9)
     return (distance < reach_m) & (slant > np.cos(np.deg2rad(72.0)))

@@ -1,4 +1,4 @@
-"""Labels carried out, physics and all: the mobile robot goes the person's way in the rooms she was in."""
+"""Executes labels with physics: the mobile robot follows the person's path in the same rooms."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -18,28 +18,28 @@ from sim.scene.world import World
 from sim.tasks import make_task
 
 AFTER_ROWS = 30
-"""How long the last row is held: fingers and cups need a while."""
+"""Rows for which the last one is held: fingers and cups need time to settle."""
 
 
 def carry_out(
-    told: RetargetedDemonstration,
+    demonstration: RetargetedDemonstration,
     seed: int,
     start: Float[np.ndarray, "3"],
     *,
     trace: list[np.ndarray] | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> EpisodeScore:
-    """Whether the task is done by a robot that is led along a demonstration, blind to everything.
+    """Score a robot that executes a demonstration open loop.
 
-    seed: of the rooms. start: where its base stands in them at first (x, y, yaw): its odometry, which has the
-    errors that it has, counts from there, as the rows do. trace: gets a snapshot of the world every row.
+    seed: of the rooms. start: the base's initial pose in them (x, y, yaw); its odometry, with its errors,
+    counts from there, as the rows do. trace: gets a snapshot of the world every row.
     progress: called with (rows done, in all).
     """
-    world, rows = World(make_task(told.task)), led_rows(told)
+    world, rows = World(make_task(demonstration.task)), led_rows(demonstration)
     world.reset(seed)
     world.place_base(start)
     yaw = np.arctan2(rows[0, 7], rows[0, 6])
-    world.place_robot(solve_down(rows[:1, 3:6] - P_BA, np.array([yaw]))[0], float(told.width[0]))
+    world.place_robot(solve_down(rows[:1, 3:6] - P_BA, np.array([yaw]))[0], float(demonstration.width[0]))
     mujoco.mj_forward(world.model, world.data)
     scorer, robot = world.task.make_scorer(world), robot_rollout(world)
     here, first = np.asarray(robot.observe()[0].state.x_WB), inverse_planar(rows[0, :3])

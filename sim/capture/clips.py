@@ -1,11 +1,11 @@
-"""Clips that calibrate a session: the board looked at by both cameras, both shaken together, the spine leant.
+"""Clips that calibrate a session: both cameras view the board, both are shaken together, the spine leans.
 
-    anchor   chest camera from several places around the board, then the wrist camera; still at each
-    sync     the gripper pressed to the chest, both turned to and fro: their gyroscopes tell the same
+    anchor   chest camera from several poses around the board, then the wrist camera; still at each
+    sync     the gripper pressed to the chest, both turned to and fro: their gyroscopes agree
     lean     feet still, the spine forwards and to the sides: it turns about the hips
     walk     from where a clip ended to where the next one begins
 
-All are told as the torso and, on it, the gripper; nothing is touched, so there is no physics.
+Each clip is a path of the torso and, on it, the gripper; nothing is touched, so there is no physics.
 """
 
 import math
@@ -24,38 +24,38 @@ from sim.capture.recorder import PerformanceRecorder
 from sim.capture.scene import X_HE, PersonScene, optical
 
 BOARD_EDGES = (0.40, 0.25)
-"""Of the board if nobody says how long its are: 8 x 5 squares of 50 mm [m]."""
+"""Default edge lengths of the board: 8 x 5 squares of 50 mm [m]."""
 BOARD_HEIGHT = 0.74
 STATIONS = 8
 _MOVE_S, _HOLD_S = 0.9, 0.7
 _X_TE_CARRY = pin.SE3(pin.utils.rotate("y", math.pi), np.array([0.30, -0.28, 0.08]))
-"""Gripper beside the body, out of the chest camera's way to the board."""
+"""Gripper beside the body, out of the chest camera's view of the board."""
 _X_TE_PRESSED = pin.SE3(pin.utils.rotate("y", math.pi), np.array([0.20, -0.06, 0.24]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stance:
-    """Torso by its numbers, and the gripper on it."""
+    """Pose of the torso as numbers, and of the gripper on it."""
 
     x: float
     y: float
     yaw: float
-    """Hips on the floor, chest [m, m, rad]."""
+    """Hips on the floor and yaw of the chest [m, m, rad]."""
     up: float
-    """Hips over the floor [m]."""
+    """Height of the hips over the floor [m]."""
     pitch: float = 0.05
     roll: float = 0.0
     X_TE: pin.SE3 = _X_TE_CARRY
 
     @property
     def X_WT(self) -> pin.SE3:
-        """The torso."""
+        """Pose of the torso."""
         turn = pin.utils.rotate
         R = turn("z", self.yaw) @ turn("y", self.pitch) @ turn("x", self.roll)
         return pin.SE3(R, np.array([self.x, self.y, self.up]))
 
     def holding(self, X_WE: pin.SE3) -> "Stance":
-        """The same with the gripper at a pose in the world."""
+        """The same stance with the gripper at a pose in the world."""
         return Stance(**{**self.__dict__, "X_TE": self.X_WT.inverse() * X_WE})
 
 
@@ -70,21 +70,21 @@ def anchor_clip(
     stations: int = STATIONS,
     film: bool = False,
 ) -> Performance:
-    """Look at the board with the chest, then with the hand.
+    """View the board with the chest camera, then with the wrist camera.
 
-    x: hips and chest before it (x, y, yaw). board: where it lies; None: flat, in front of x.
-    edges: lengths along its x and y [m]. stations: how many places either camera looks from.
+    x: hips and chest in front of it (x, y, yaw). board: its pose; None: flat, in front of x.
+    edges: lengths along its x and y [m]. stations: number of poses of either camera.
     """
     rng = np.random.default_rng([seed, 0xA9C])
     board = board_before(x, edges) if board is None else board
     middle = board.act(np.array([edges[0] / 2, edges[1] / 2, 0.0]))
     at = Stance(x=x[0], y=x[1], yaw=x[2], up=person.build.hips_height)
-    places = [at]
+    stances = [at]
     for i in range(stations):
         angle = at.yaw + np.pi + 0.55 * math.cos(2.4 * i) + rng.uniform(-0.1, 0.1)
         far = 0.58 + 0.10 * math.sin(1.7 * i) + rng.uniform(-0.03, 0.03)
         p = middle[:2] + far * np.array([math.cos(angle), math.sin(angle)])
-        places.append(
+        stances.append(
             Stance(
                 x=p[0],
                 y=p[1],
@@ -94,7 +94,7 @@ def anchor_clip(
                 roll=rng.uniform(-0.08, 0.08),
             )
         )
-    places.append(at)
+    stances.append(at)
     away = (math.cos(at.yaw), math.sin(at.yaw), 0.0)
     for i in range(stations):
         tilt, azimuth = math.radians(rng.uniform(24.0, 44.0)), at.yaw + np.pi + 1.3 * math.cos(2.4 * i)
@@ -103,23 +103,23 @@ def anchor_clip(
         )
         p = middle + rng.uniform(0.33, 0.43) * off
         target = middle + 0.03 * rng.standard_normal(3)
-        places.append(at.holding(optical(tuple(p), tuple(target), up=away) * X_HE))
-    places.append(at)
-    moves = len(places) - 1
+        stances.append(at.holding(optical(tuple(p), tuple(target), up=away) * X_HE))
+    stances.append(at)
+    moves = len(stances) - 1
     return _record(
         scene,
         person,
         seed,
         kind="anchor",
         duration_s=moves * (_MOVE_S + _HOLD_S),
-        stance=lambda t: _between_places(places, t),
+        stance=lambda t: _between_stances(stances, t),
         board=board,
         film=film,
     )
 
 
 def board_before(x: Sequence[float] | np.ndarray, edges: tuple[float, float] = BOARD_EDGES) -> pin.SE3:
-    """A board that lies flat in front of somebody: z down into it, its first corner far and to the left."""
+    """Pose of a board flat in front of a person: z down into it, its first corner far and to the left."""
     R = pin.utils.rotate("z", float(x[2]) - np.pi / 2) @ np.diag([1.0, -1.0, -1.0])
     middle = np.array([x[0] + 0.58 * math.cos(x[2]), x[1] + 0.58 * math.sin(x[2]), BOARD_HEIGHT])
     return pin.SE3(R, middle - R @ np.array([edges[0] / 2, edges[1] / 2, 0.0]))
@@ -161,7 +161,7 @@ def lean_clip(
 ) -> Performance:
     """Stand still and lean: forwards three times, to the sides twice; then turn to the sides.
 
-    Leaning says how high over the hips the camera is and how far before them; turning, how far aside.
+    Leaning reveals the camera's height over the hips and its distance before them; turning, its offset aside.
     """
     rng = np.random.default_rng([seed, 0x1EA])
     at = Stance(x=x[0], y=x[1], yaw=x[2], up=person.build.hips_height)
@@ -186,14 +186,14 @@ def lean_clip(
 def walk_between(
     scene: PersonScene, person: Person, before: Performance, after: Performance, *, film: bool = False
 ) -> Performance:
-    """From the end of a clip to the start of the next one, at walking pace, turning on the way."""
+    """Walk from the end of a clip to the start of the next one, turning meanwhile."""
     X_CT = person.X_TC.inverse()
     ends = [(clip.X_WC[i] * X_CT, clip.X_WE[i], clip.x_WG[i]) for clip, i in ((before, -1), (after, 0))]
     last = [before.X_WC[-2] * X_CT, before.X_WE[-2]]
     dt = float(before.t_ns[-1] - before.t_ns[-2]) / 1e9
     (X_WT_a, X_WE_a, x_a), (X_WT_b, X_WE_b, x_b) = ends
-    way = np.linalg.norm(x_b[:2] - x_a[:2]), abs(wrap_angle(float(x_b[2] - x_a[2])))
-    duration = 1.6 + 1.875 * max(float(way[0]) / 0.9, float(way[1]) / 1.6)
+    walked, turned = np.linalg.norm(x_b[:2] - x_a[:2]), abs(wrap_angle(float(x_b[2] - x_a[2])))
+    duration = 1.6 + 1.875 * max(float(walked) / 0.9, float(turned) / 1.6)
     twist = pin.log6(last[0].inverse() * X_WT_a).vector / dt
     X_TE_a, X_TE_b = X_WT_a.inverse() * X_WE_a, X_WT_b.inverse() * X_WE_b
     twist_hand = pin.log6((last[0].inverse() * last[1]).inverse() * X_TE_a).vector / dt
@@ -204,7 +204,7 @@ def walk_between(
         s, drift = min_jerk(t / duration), 0.2 * (1.0 - math.exp(-t / 0.2))
         X_WT = _mix_poses(X_WT_a * pin.exp6(drift * twist), X_WT_b, s)
         X_TE = _mix_poses(X_TE_a * pin.exp6(drift * twist_hand), X_TE_b, s)
-        amount = min(1.0, float(way[0]) / 0.5) * math.sin(math.pi * min(1.0, t / duration)) ** 2
+        amount = min(1.0, float(walked) / 0.5) * math.sin(math.pi * min(1.0, t / duration)) ** 2
         beat = math.pi * steps * t / duration
         gait = np.array([0.0, build.sway * math.sin(beat), build.bob * math.sin(2 * beat)])
         pitch = pin.utils.rotate("y", build.pitch * amount * math.sin(2 * beat + 0.6))
@@ -223,15 +223,15 @@ def walk_between(
     return recorder.performance(kind="walk", words="", seed=before.seed, success=True)
 
 
-def _between_places(places: Sequence[Stance], t: float) -> Stance:
-    """Move, hold, move, hold."""
-    i = min(int(t // (_MOVE_S + _HOLD_S)), len(places) - 2)
+def _between_stances(stances: Sequence[Stance], t: float) -> Stance:
+    """The stance at a time: move, hold, move, hold."""
+    i = min(int(t // (_MOVE_S + _HOLD_S)), len(stances) - 2)
     into = t - i * (_MOVE_S + _HOLD_S)
-    return _mix(places[i], places[i + 1], min_jerk(into / _MOVE_S))
+    return _mix(stances[i], stances[i + 1], min_jerk(into / _MOVE_S))
 
 
 def _between(t: float, begin_s: float, end_s: float) -> float:
-    """1 between the two, and 0 before and after, with half a second of either way."""
+    """1 between the two and 0 outside, with ramps of half a second."""
     return min_jerk((t - begin_s) / 0.5) * min_jerk((end_s - t) / 0.5)
 
 
@@ -258,7 +258,7 @@ def _record(
     film: bool,
     board: pin.SE3 | None = None,
 ) -> Performance:
-    """The clip that a way of standing makes; nobody stands quite still."""
+    """Record the clip of a stance over time, with a slight tremor."""
     tremor = _Tremor(np.random.default_rng([seed, 0x7E]))
     recorder = PerformanceRecorder(scene, person.X_TC, None, film=film, board=board)
     for i in range(math.ceil(duration_s * 1e9 / PERIOD_NS) + 1):
@@ -273,14 +273,14 @@ def _record(
 
 
 class _Tremor:
-    """A millimetre and a tenth of a degree or so, slow."""
+    """Slow tremor of about a millimetre and a tenth of a degree."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._w = 2 * np.pi * rng.uniform(0.15, 0.9, size=(2, 6, 2))
         self._phase = rng.uniform(0.0, 2 * np.pi, size=(2, 6, 2))
 
     def at(self, t: float, of: int, share: float) -> pin.SE3:
-        """Displacement of the torso (0) or the hand (1)."""
+        """Displacement of the torso (of=0) or the gripper (of=1)."""
         s = np.sin(self._w[of] * t + self._phase[of]).sum(axis=1)
         size = np.array([8e-4] * 3 + [0.002] * 3) * (0.4 if of == 0 else 1.0)
         return pin.exp6(share * size * s)

@@ -1,7 +1,7 @@
-"""Clocks of devices: each counts from its own start, a little too fast or too slow, and stamps with jitter.
+"""Device clocks: each has its own offset and skew, and stamps with jitter.
 
 true time t   ──────────┬──────────────────►        all of the simulated session
-device time   c(t) = t + offset + skew (t - t_0)    what stands in its files
+device time   c(t) = t + offset + skew (t - t_0)    what its files contain
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from robot_runtime.core.values.action import NS_PER_S
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceClock:
-    """What a device's clock shows at a true time.
+    """A device's clock as a function of true time.
 
-    offset_ns: at `t_zero_ns`. skew_ppm: positive runs fast. jumps: (true time, by how much) [ns, ns].
+    offset_ns: at `t_zero_ns`. skew_ppm: positive runs fast. jumps: (true time, amount) [ns, ns].
     """
 
     t_zero_ns: int = 0
@@ -33,7 +33,7 @@ class DeviceClock:
 
 
 def draw_clock(rng: np.random.Generator, *, t_zero_ns: int, offset_s: float, skew_ppm: float) -> DeviceClock:
-    """A clock that is off by at most so much, either way [s, parts per million]."""
+    """Draw a clock with offset and skew up to these magnitudes [s, parts per million]."""
     return DeviceClock(
         t_zero_ns=t_zero_ns,
         offset_ns=round(rng.uniform(-offset_s, offset_s) * NS_PER_S),
@@ -46,7 +46,7 @@ def sample_times(
 ) -> Int64[np.ndarray, " N"]:
     """True times in [start, stop) at which a device samples: a grid of its own phase, with jitter [ns].
 
-    Jitter is cut at a third of the period, so that times rise.
+    Jitter is clipped to a third of the period, so that times increase.
     """
     period = NS_PER_S / rate_hz
     grid = start_ns + (np.arange(int((stop_ns - start_ns) / period) + 1) + rng.uniform(0.0, 1.0)) * period
@@ -57,7 +57,7 @@ def sample_times(
 
 
 def kept(rng: np.random.Generator, count: int, *, share_dropped: float) -> Int64[np.ndarray, " M"]:
-    """Indices of the samples that are not dropped, rising; the first and the last stay."""
+    """Increasing indices of the samples that are not dropped; the first and the last are kept."""
     keep = rng.uniform(size=count) >= share_dropped
     keep[[0, -1]] = True
     return np.flatnonzero(keep)

@@ -1,4 +1,4 @@
-"""What one device of the rig is, and did, in true time: `Device`."""
+"""One device of the rig and what it recorded, in true time: `Device`."""
 
 from dataclasses import dataclass
 
@@ -13,30 +13,30 @@ from sim.capture.vio import Odometry
 
 CHEST, HAND = "chest", "hand"
 STREAMS = {CHEST: 1, HAND: 2}
-"""Which random numbers are whose."""
+"""Random streams by role."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Device:
-    """A camera with odometry, of a recording."""
+    """A camera with odometry in a recording."""
 
     role: str
     camera: Camera
     X_W: Trajectory
-    """Its camera's true path."""
+    """The camera's true path."""
     frames: Int64[np.ndarray, " N"]
-    """When pictures are taken, dropped ones too [ns]."""
+    """True times of all frames, including dropped ones [ns]."""
     kept: Int64[np.ndarray, " M"]
-    """Which of them are in the video."""
+    """Indices of the frames in the video."""
     stamps: Int64[np.ndarray, " N"]
-    """What its clock says about them [ns]."""
+    """Their stamps on the device's clock [ns]."""
     clock: DeviceClock
     odometry: Odometry
     """At `frames`, in true time."""
 
 
 def middle(recording: Recording, *, last: bool = False) -> int:
-    """In the middle of the first (or last) demonstration, or of it all [ns of true time]."""
+    """The middle of the first (or last) demonstration, or of the first (or last) span [ns of true time]."""
     spans = recording.spans_of(DEMONSTRATION) or recording.spans
     span = spans[-1 if last else 0]
     return (span.start_ns + span.stop_ns) // 2

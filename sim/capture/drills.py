@@ -1,6 +1,6 @@
-"""A session without physics, clip by clip: clocks joined, board looked at, lean, walk, and all of it again.
+"""A session without physics, clip by clip: clock sync, lean, board views, walks, board and sync again.
 
-sync   lean   anchor   walk to a place, grip, walk on, ... and back   anchor   sync
+sync   lean   anchor   walk somewhere, grip, walk on, ... and back   anchor   sync
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from sim.capture.takes import ANCHOR, DEMONSTRATION, LEAN, SYNC, Take
 from sim.capture.walks import HIPS_Z, X_TC, Key, Script, Walk, held_by_hand, looking, perform, shaken
 
 BOARD_Z = 0.75
-"""Of the table that the board lies on [m]."""
+"""Height of the table that the board lies on [m]."""
 CHEST_Z = HIPS_Z + float(X_TC.translation[2])
-"""Of the chest camera over the floor, upright [m]."""
+"""Height of the chest camera over the floor when upright [m]."""
 _BOARD_XY = (0.62, 0.0)
 _STATION_S, _MOVE_S = 2.2, 0.9
 _ORDER = {"sync": 1, "anchor": 2, "lean": 3, "walk": 4}
@@ -27,9 +27,9 @@ _ORDER = {"sync": 1, "anchor": 2, "lean": 3, "walk": 4}
 def session(
     seed: int, *, metres: Sequence[float] = (2.0,), faults: tuple[Fault, ...] = (), re_anchored: bool = True
 ) -> list[Take]:
-    """Everything that a careful person does; one demonstration of each length of way [m].
+    """The takes of a careful person; one demonstration for each path length in `metres`.
 
-    re_anchored: look at the board again at the end. faults: those that people make change the clips.
+    re_anchored: view the board again at the end. faults: those made by people change the clips.
     """
     frontal = fault.find(faults, fault.FrontalAnchor) is not None
     apart = fault.find(faults, fault.BoardMoved) is not None
@@ -45,7 +45,7 @@ def session(
 
 
 def sync_take(rng: np.random.Generator) -> Take:
-    """Both devices pressed together and turned about, eight seconds."""
+    """Both devices pressed together and turned about for eight seconds."""
     R = looking((1.0, 0.0, -0.3))
     X_WC = pin.SE3(R, np.array([0.35, 0.0, 1.15]))
     return _take(
@@ -61,13 +61,13 @@ def anchor_take(
     apart: bool = False,
     board: Board = BOARD,
 ) -> Take:
-    """Chest and hand look at the board from several sides, a while from each.
+    """Chest and wrist cameras view the board from several sides, pausing at each.
 
-    frontal: straight on, always. apart: the hand looks when the chest has turned away.
+    frontal: always straight on. apart: the wrist camera views it after the chest has turned away.
     """
     centre = np.array([*_BOARD_XY, BOARD_Z])
-    eye = np.array([0.02, 0.0, 0.0]) + np.array([X_TC.translation[0], 0.0, CHEST_Z])
-    into = (centre - eye) / np.linalg.norm(centre - eye) if frontal else np.array([0.0, 0.0, -1.0])
+    chest = np.array([0.02, 0.0, 0.0]) + np.array([X_TC.translation[0], 0.0, CHEST_Z])
+    into = (centre - chest) / np.linalg.norm(centre - chest) if frontal else np.array([0.0, 0.0, -1.0])
     R_WB = looking(into, (1.0, 0.0, 0.0) if not frontal else (0.0, 0.0, 1.0))
     X_WB = pin.SE3(R_WB, centre - R_WB @ board.centre_B)
     t, body, torso, hand = 0.0, [], [], []
@@ -89,7 +89,7 @@ def anchor_take(
 
 
 def lean_take(rng: np.random.Generator) -> Take:
-    """To and fro, to both sides, and turned about, the feet still."""
+    """Lean to and fro and to both sides, and turn, with the feet still."""
     torso = [(0.0, (0.0, 0.0, 0.0))]
     for angles in (
         (26.0, 0.0, 0.0),
@@ -106,12 +106,12 @@ def lean_take(rng: np.random.Generator) -> Take:
 
 
 def walk_take(rng: np.random.Generator, *, metres: float, speed: float = 0.55) -> Take:
-    """Out along bends and back, with a reach and a grip at the far end and one at home; so long a way [m]."""
+    """Walk `metres` out along bends and back, with a reach and a grip at the far end and one at home."""
     legs = max(1, round(metres / 2.0 / 2.5))
-    heading, places = rng.uniform(-0.6, 0.6) + np.pi, [np.array([-0.3, 0.1])]
+    heading, corners = rng.uniform(-0.6, 0.6) + np.pi, [np.array([-0.3, 0.1])]
     for _ in range(legs):
         step = metres / 2.0 / legs
-        places.append(places[-1] + step * np.array([np.cos(heading), np.sin(heading)]))
+        corners.append(corners[-1] + step * np.array([np.cos(heading), np.sin(heading)]))
         heading += rng.uniform(-1.0, 1.0)
     t, yaw = 0.0, 0.2
     body: list[Key] = []
@@ -119,27 +119,27 @@ def walk_take(rng: np.random.Generator, *, metres: float, speed: float = 0.55) -
     hand: list[Key] = []
     grips: list[tuple[float, float]] = []
 
-    def stand(seconds: float) -> None:
+    def stay(seconds: float) -> None:
         nonlocal t
-        body.append((t, (*places_now, yaw)))
+        body.append((t, (*here, yaw)))
         t += seconds
-        body.append((t, (*places_now, yaw)))
+        body.append((t, (*here, yaw)))
 
-    places_now = places[0]
-    stand(0.6)
-    for target in [*places[1:], *places[-2::-1]]:
-        way = target - places_now
-        wanted = float(np.arctan2(way[1], way[0]))
+    here = corners[0]
+    stay(0.6)
+    for target in [*corners[1:], *corners[-2::-1]]:
+        leg = target - here
+        wanted = float(np.arctan2(leg[1], leg[0]))
         turn = (wanted - yaw + np.pi) % (2 * np.pi) - np.pi
         yaw += turn
         t += abs(turn) / 1.0
-        body.append((t, (*places_now, yaw)))
-        t += float(np.linalg.norm(way)) / speed
-        places_now = target
-        body.append((t, (*places_now, yaw)))
-        if target is places[-1] or target is places[0]:
+        body.append((t, (*here, yaw)))
+        t += float(np.linalg.norm(leg)) / speed
+        here = target
+        body.append((t, (*here, yaw)))
+        if target is corners[-1] or target is corners[0]:
             _reach(t, torso, hand, grips, rng)
-            stand(3.6)
+            stay(3.6)
     width = [(0.0, (0.08,))]
     for k, (begin, _) in enumerate(grips):
         width += [
@@ -148,7 +148,7 @@ def walk_take(rng: np.random.Generator, *, metres: float, speed: float = 0.55) -
         ]
     script = Script(seconds=t + 0.4, body=body, torso=torso, hand=hand, grips=grips, width=width)
     things = {
-        "far": np.array([[*places[-1], 0.8]]) + np.array([[0.5, 0.0, 0.0]]),
+        "far": np.array([[*corners[-1], 0.8]]) + np.array([[0.5, 0.0, 0.0]]),
         "home": np.array([[0.2, 0.2, 0.8]]),
     }
     return _take(DEMONSTRATION, perform(script, rng), things=things)
@@ -161,32 +161,32 @@ def _reach(
     grips: list[tuple[float, float]],
     rng: np.random.Generator,
 ) -> None:
-    """Lean and reach down in front, grip for a second, and back."""
+    """Lean and reach down in front, grip for a second, and return."""
     near, far = (0.40, -0.12, 0.12), (0.62, rng.uniform(-0.2, 0.1), rng.uniform(-0.18, -0.08))
     turn = rng.normal(size=3) * np.array([0.1, 0.1, 0.25])
-    for at, lean, place, angles in (
+    for at, lean, p, angles in (
         (t, 0.0, near, np.zeros(3)),
         (t + 1.0, rng.uniform(10.0, 20.0), far, turn),
         (t + 2.6, rng.uniform(10.0, 20.0), far, turn),
         (t + 3.6, 0.0, near, np.zeros(3)),
     ):
         torso.append((at, (lean, 0.0, 0.0)))
-        hand.append((at, (*place, *angles)))
+        hand.append((at, (*p, *angles)))
     grips.append((t + 1.0, t + 2.6))
 
 
 def _looking_at(
     centre: np.ndarray, outwards: np.ndarray, rng: np.random.Generator, *, frontal: bool
 ) -> pin.SE3:
-    """The wrist camera 0.36 to 0.5 m from a board, aslant by 25 to 45 degrees, from anywhere about it."""
+    """A pose of the wrist camera 0.36 to 0.5 m from the board, tilted by 25 to 45 degrees, from any side."""
     tilt = np.deg2rad(rng.uniform(0.0, 3.0) if frontal else rng.uniform(25.0, 45.0))
     side = rng.uniform(0.5 * np.pi, 1.5 * np.pi)
     right = np.cross(outwards, [0.0, 1.0, 0.0])
     right /= np.linalg.norm(right)
     across = np.cos(side) * right + np.sin(side) * np.cross(outwards, right)
-    way = np.cos(tilt) * outwards + np.sin(tilt) * across
+    view = np.cos(tilt) * outwards + np.sin(tilt) * across
     aim = centre + np.append(rng.uniform(-0.03, 0.03, 2), 0.0)
-    return pin.SE3(looking(-way, (1.0, 0.2 * rng.normal(), 0.1)), aim + rng.uniform(0.36, 0.5) * way)
+    return pin.SE3(looking(-view, (1.0, 0.2 * rng.normal(), 0.1)), aim + rng.uniform(0.36, 0.5) * view)
 
 
 def _take(kind: str, walk: Walk, **more: object) -> Take:

@@ -1,6 +1,6 @@
-"""What goes wrong with rigs and with people who use them: each a value that a session takes.
+"""Faults of rigs and of the people who use them: each is a value that a session takes.
 
-A fault changes what the devices say, or what is written about them; the truth beside it stays the truth.
+A fault changes what the devices report, or what is declared about them; the ground truth is unaffected.
 """
 
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ ROLES = ("chest", "hand")
 
 @dataclass(frozen=True, kw_only=True)
 class FrontalAnchor:
-    """The board is looked at straight on: its tilt can hardly be told."""
+    """The board is viewed straight on, so that its tilt is poorly observable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SwappedSquares:
-    """The board is described with rows for columns."""
+    """The board is declared with rows and columns swapped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LegacyPattern:
-    """The board was made by a program that begins with the other colour."""
+    """The board was made by a program that begins with the other colour (legacy pattern)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrintScale:
-    """The board was printed smaller, or larger, and nobody measured it."""
+    """The board was printed at another scale and not measured."""
 
     scale: float = 0.98
 
 
 @dataclass(frozen=True, kw_only=True)
 class PixelShift:
-    """Intrinsics count pixels from corners, the detector from centres."""
+    """Intrinsics count pixels from their corners, the detector from their centres."""
 
     px: float = 0.5
     role: str = "chest"
@@ -40,7 +40,7 @@ class PixelShift:
 
 @dataclass(frozen=True, kw_only=True)
 class ClockShift:
-    """Pictures are stamped later than poses, by as much [ms]."""
+    """Images are stamped later than poses by this much [ms]."""
 
     ms: float = 30.0
     role: str = "hand"
@@ -48,7 +48,7 @@ class ClockShift:
 
 @dataclass(frozen=True, kw_only=True)
 class CameraTurned:
-    """A camera is turned against the sensor whose poses it is said to have [degrees, about its x]."""
+    """A camera is rotated against the sensor that its declared poses belong to [degrees, about its x]."""
 
     degrees: float = 2.0
     role: str = "hand"
@@ -64,7 +64,7 @@ class VioJump:
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedFrames:
-    """A share of a video's pictures is gone, some in one piece."""
+    """A share of a video's frames is missing, some of them in one gap."""
 
     share: float = 0.08
     role: str = "chest"
@@ -72,19 +72,19 @@ class DroppedFrames:
 
 @dataclass(frozen=True, kw_only=True)
 class QuaternionOrder:
-    """Quaternions are written xyzw where wxyz is meant."""
+    """Quaternions are written as xyzw where wxyz is expected."""
 
     role: str = "hand"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Swapped:
-    """The chest's device is called hand, and the hand's chest (or left right)."""
+    """The names of the two devices are swapped (chest and hand)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardMoved:
-    """Somebody moves the board after the chest has seen it and before the hand does [m]."""
+    """The board is moved after the chest camera has seen it and before the wrist camera does [m]."""
 
     metres: float = 0.05
 
@@ -99,14 +99,14 @@ class ClockJump:
 
 @dataclass(frozen=True, kw_only=True)
 class EmptyBattery:
-    """A device stops in the middle of the last demonstration, in the middle of a row."""
+    """A device stops in the middle of the last demonstration, with an incomplete row."""
 
     role: str = "hand"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LostTracking:
-    """The odometry is lost for a while in the middle of the first demonstration [s]."""
+    """Odometry loses tracking in the middle of the first demonstration [s]."""
 
     seconds: float = 1.0
     role: str = "hand"
@@ -148,11 +148,11 @@ ALL: tuple[Fault, ...] = (
     EmptyBattery(),
     LostTracking(),
 )
-"""Each as it is tried by scripts/bench/capture.py."""
+"""The faults that scripts/bench/capture.py tries."""
 
 
 def find[F](faults: tuple[Fault, ...], kind: type[F], *, role: str | None = None) -> F | None:
-    """The fault of a kind that a session has, if any; role: only if it is that device's."""
+    """The first fault of a kind, or None; role: only one of that device."""
     for fault in faults:
         if isinstance(fault, kind) and (role is None or getattr(fault, "role", role) == role):
             return fault

@@ -1,4 +1,4 @@
-"""What somebody who looks on sees of a person who demonstrates: a video of performances."""
+"""A third-person video of performances."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ def film(
 ) -> None:
     """Write a video of performances, one after the other, seen from beside and above the person.
 
-    inset: what the chest camera sees, in a corner. speed: 2 shows twice as much a second.
+    inset: show the chest camera's view in a corner. speed: 2 plays twice as fast.
     InvalidValueError: they were not filmed, or are of several tasks.
     """
     write_video(path, frames(performances, rate_hz=rate_hz, speed=speed, inset=inset), rate_hz=rate_hz)
@@ -42,11 +42,11 @@ def film(
 def frames(
     performances: Sequence[Performance], *, rate_hz: int = 25, speed: float = 1.0, inset: bool = True
 ) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-    """The pictures of `film`."""
+    """Draw the frames of `film`."""
     tasks = {each.task for each in performances}
     if len(tasks) != 1 or any(each.snapshots is None for each in performances):
         raise InvalidValueError(
-            f"a film is of one task's performances that were made with film=True; got tasks {sorted(tasks)}"
+            f"expected performances of one task, made with film=True; got tasks {sorted(tasks)}"
         )
     has_board = any(each.board is not None for each in performances)
     edges = BOARD.size_m
@@ -60,30 +60,30 @@ def frames(
     with Painter(model, LENS) as painter, Painter(model, small) as chest:
         for each in performances:
             assert each.snapshots is not None
-            eyes = _eyes(each)
+            views = _views(each)
             for i in range(0, len(each.t_ns), step):
                 snapshot = each.snapshots[i].astype(float)
-                picture = painter.draw(snapshot, eyes[i])
+                image = painter.draw(snapshot, views[i])
                 if inset:
                     corner = chest.draw(snapshot, each.X_WC[i])
-                    picture[8:158, 432:632] = corner
-                    picture[6:8, 430:634] = picture[158:160, 430:634] = 255
-                    picture[6:160, 430:432] = picture[6:160, 632:634] = 255
-                yield picture
+                    image[8:158, 432:632] = corner
+                    image[6:8, 430:634] = image[158:160, 430:634] = 255
+                    image[6:160, 430:432] = image[6:160, 632:634] = 255
+                yield image
 
 
 def num_frames(performances: Sequence[Performance], *, rate_hz: int = 25, speed: float = 1.0) -> int:
-    """How many pictures `frames` gives."""
+    """The number of images that `frames` yields."""
     return sum(-(-len(each.t_ns) // _step(rate_hz, speed)) for each in performances)
 
 
 def _step(rate_hz: int, speed: float) -> int:
-    """Rows of a performance from picture to picture."""
+    """Rows of a performance per video frame."""
     return max(1, round(speed * 1e9 / rate_hz / PERIOD_NS))
 
 
-def _eyes(performance: Performance) -> list[pin.SE3]:
-    """Somebody who follows slowly, to the left and behind, and looks at the hand."""
+def _views(performance: Performance) -> list[pin.SE3]:
+    """Camera poses that follow slowly, to the left and behind, and look at the hand."""
     share = PERIOD_NS / 1e9 / _SLOW_S
     body, hand = performance.x_WG, performance.X_WE.p
     yaw = np.unwrap(body[:, 2])
@@ -93,6 +93,6 @@ def _eyes(performance: Performance) -> list[pin.SE3]:
         aim = aim + share * (wanted - aim)
         heading += 0.5 * share * (yaw[i] - heading)
         side = heading + 2.4
-        eye = np.array([aim[0] + _BEHIND_M * np.cos(side), aim[1] + _BEHIND_M * np.sin(side), _ABOVE_M])
-        out.append(pin.SE3(looking(aim - eye), eye))
+        p = np.array([aim[0] + _BEHIND_M * np.cos(side), aim[1] + _BEHIND_M * np.sin(side), _ABOVE_M])
+        out.append(pin.SE3(looking(aim - p), p))
     return out

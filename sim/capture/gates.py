@@ -1,4 +1,4 @@
-"""Which gate of the pipeline refuses a capture, and why: `gates_of`."""
+"""Which check of the pipeline refuses a capture, and why: `gates_of`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +18,20 @@ READ, CHECK, ANCHOR, LABELS = "read", "capture check", "anchor", "labels"
 
 @dataclass(frozen=True, kw_only=True)
 class Caught:
-    """One gate's words."""
+    """One finding of a check."""
 
     gate: str
     names: tuple[str, ...]
-    """Reasons by name; of an error, `error`."""
+    """Names of the reasons; `error` for an exception."""
     is_fatal: bool
-    """Whether the capture, or a demonstration of it, is refused; otherwise it is a warning."""
+    """Whether it refuses the capture or a demonstration of it; otherwise it is a warning."""
     words: str
 
 
 def gates_of(path: Path, config: LabelConfig | None = None) -> list[Caught]:
-    """Take a raw capture through everything that a collector runs; stops where nothing can go on.
+    """Run a raw capture through all checks that a collector runs, up to the first fatal stage.
 
-    Empty: all of it is believed.
+    Returns an empty list if everything passes.
     """
     config, out = config or LabelConfig(), []
     try:

@@ -1,6 +1,6 @@
-"""From a recorded session to what a policy learns from, the way that a collector's own data would go.
+"""From a recorded session to training samples, along the path that a collector's own data takes.
 
-raw zone (`sim.capture.recorded`) ─► clocks, anchors, labels ─► told of a robot's base ─► samples
+raw zone (`sim.capture.recorded`) ─► clocks, anchors, labels ─► retargeted to a robot ─► samples
                                                     `labelled`                            `learnable`
 """
 
@@ -23,24 +23,24 @@ from sim.capture.samples import samples
 from sim.tasks import make_task
 
 BESIDE, OFF_PLAN, MISSED = 2, 1, 3
-"""How often each frame is told from beside, and off its plan, besides as it was; and those around a grip with
-the hand beside that."""
+"""Extra copies of each frame displaced, and off its plan; and of frames around a grip with the end effector
+beside it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Session:
-    """What one session's capture comes to."""
+    """The labels of one session's capture."""
 
     task: str
     labels: tuple[Labels, ...]
     without: tuple[str, ...] = ()
-    """Which demonstrations could not be labelled, and why."""
+    """Demonstrations that could not be labelled, and why."""
 
 
 def labelled(task: str, folder: Path, *, slower: float = 1.0) -> Session:
-    """Labels of a recorded session. InvalidValueError: its capture cannot be used, and why.
+    """Label a recorded session. InvalidValueError: its capture cannot be used, and why.
 
-    slower: how many times as long as the person the robot takes.
+    slower: the robot's duration divided by the person's.
     """
     found = label_capture(RawCapture.open(folder / "capture"), LabelConfig(slower=slower))
     if not found.labels:
@@ -51,19 +51,19 @@ def labelled(task: str, folder: Path, *, slower: float = 1.0) -> Session:
 def learnable(
     sessions: Sequence[Session], *, kind: Kind, most: int, seed: int = 0
 ) -> tuple[list[StoredDemonstration], list[str]]:
-    """Samples of at most so many demonstrations, and why others cannot be used.
+    """Samples of at most `most` demonstrations, and why others cannot be used.
 
     InvalidValueError: none is left.
     """
-    told, why = retargeted_of(sessions, kind=kind)
-    return samples_of(told[:most], seed), why
+    demonstrations, why = retargeted_of(sessions, kind=kind)
+    return samples_of(demonstrations[:most], seed), why
 
 
 def retargeted_of(
     sessions: Sequence[Session], *, kind: Kind
 ) -> tuple[list[RetargetedDemonstration], list[str]]:
-    """Demonstrations told of the robot, each from where it starts, and why others cannot be."""
-    told: list[RetargetedDemonstration] = []
+    """Demonstrations retargeted to the robot, each from its start, and why others cannot be."""
+    demonstrations: list[RetargetedDemonstration] = []
     why: list[str] = []
     for session in sessions:
         why += session.without
@@ -78,20 +78,20 @@ def retargeted_of(
             except InvalidValueError as error:
                 why.append(f"demonstration {labels.demonstration}: {error}")
                 continue
-            told.append(from_start(one))
-    return told, why
+            demonstrations.append(from_start(one))
+    return demonstrations, why
 
 
-def from_start(told: RetargetedDemonstration) -> RetargetedDemonstration:
-    """The same in the world that a robot's odometry counts in: its base starts at the origin."""
-    back = inverse_planar(told.x_WB[0])
-    x = np.array([compose_planar(back, each) for each in told.x_WB])
+def from_start(demonstration: RetargetedDemonstration) -> RetargetedDemonstration:
+    """The same demonstration in the robot's odometry frame: its base starts at the origin."""
+    back = inverse_planar(demonstration.x_WB[0])
+    x = np.array([compose_planar(back, each) for each in demonstration.x_WB])
     x[:, 2] = np.unwrap(x[:, 2])
     return replace(
-        told,
+        demonstration,
         x_WB=x,
-        p_WE=_moved(back, told.p_WE),
-        things={name: _moved(back, p) for name, p in told.things.items()},
+        p_WE=_moved(back, demonstration.p_WE),
+        things={name: _moved(back, p) for name, p in demonstration.things.items()},
     )
 
 
@@ -110,31 +110,31 @@ def truly_meant(
     slower: float = 1.0,
     person: Callable[[int], Person] = person_of,
 ) -> list[StoredDemonstration]:
-    """The same demonstrations by what she meant and did: the expert's own labels, no device between."""
-    told: list[RetargetedDemonstration] = []
+    """The same demonstrations from ground truth: the expert's own labels, without devices."""
+    demonstrations: list[RetargetedDemonstration] = []
     for each in seeds:
-        if len(told) == most:
+        if len(demonstrations) == most:
             break
         performance = perform(task, each, person=person(each // 100), film=False)
         if performance.success:
-            told.append(from_start(from_ground_truth(performance, slower=slower)))
-    return samples_of(told, seed)
+            demonstrations.append(from_start(from_ground_truth(performance, slower=slower)))
+    return samples_of(demonstrations, seed)
 
 
 def samples_of(
-    told: Sequence[RetargetedDemonstration],
+    demonstrations: Sequence[RetargetedDemonstration],
     seed: int = 0,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[StoredDemonstration]:
-    """Every frame, as it was, from beside and off its plan. InvalidValueError: there is none.
+    """Every frame: unchanged, displaced and off its plan. InvalidValueError: there is none.
 
-    progress: called with (demonstrations told, in all).
+    progress: called with (demonstrations done, in all).
     """
     rng = np.random.default_rng([seed, 0x5A])
     out: list[StoredDemonstration] = []
-    for number, one in enumerate(told, start=1):
+    for number, one in enumerate(demonstrations, start=1):
         out += samples(one, rng, beside=BESIDE, off_plan=OFF_PLAN, missed=MISSED)
-        progress(number, len(told))
+        progress(number, len(demonstrations))
     if not out:
         raise InvalidValueError("no demonstration can be learned from")
     return out

@@ -1,4 +1,4 @@
-"""How far labels are from the truth of a simulated session: `LabelErrors`, `errors_of`."""
+"""Errors of labels against the truth of a simulated session: `LabelErrors`, `errors_of`."""
 
 from dataclasses import dataclass
 
@@ -14,30 +14,30 @@ from sim.capture.truth import Truth
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelErrors:
-    """Of one demonstration's N rows."""
+    """Label errors of one demonstration's N rows."""
 
     valid: Bool[np.ndarray, " N"]
     path_m: Float[np.ndarray, " N"]
-    """Way of the chest camera since the first anchor [m]."""
+    """Path length of the chest camera since the first anchor [m]."""
     hand_m: Float[np.ndarray, " N"]
-    """Of the TCP in the chest camera [m]."""
+    """Position error of the TCP in the chest camera [m]."""
     hand_rad: Float[np.ndarray, " N"]
     nees: Float[np.ndarray, " N"]
-    """Normalised error squared of the same, over its 6 degrees of freedom."""
+    """Normalised squared error of the same pose, divided by its 6 degrees of freedom."""
     base_m: Float[np.ndarray, " N"]
-    """Of the virtual base, the rooms laid over one another as well as they can be [m]."""
+    """Position error of the virtual base after the best alignment of the rooms [m]."""
     base_rad: Float[np.ndarray, " N"]
     recomposition_m: float
     """Largest distance of X_WG * X_GE from X_WE [m]."""
 
 
 def errors_of(labels: Labels, truth: Truth) -> LabelErrors:
-    """Row by row, in true time."""
+    """Compute errors row by row, in true time."""
     t_ns = truth.true_time(CHEST, labels.t_ns)
     p, R = truth.hand_in_chest(t_ns)
-    said = labels.X_CE
-    dp = p - said.p
-    dr = Rotation.from_matrix(R @ said.R.transpose(0, 2, 1)).as_rotvec()
+    estimated = labels.X_CE
+    dp = p - estimated.p
+    dr = Rotation.from_matrix(R @ estimated.R.transpose(0, 2, 1)).as_rotvec()
     e = np.hstack([dp, dr])
     nees = np.einsum("ni,ni->n", e, np.linalg.solve(labels.covariance, e[:, :, None])[:, :, 0]) / 6.0
     base_m, base_rad = _base_errors(np.asarray(labels.x_WG), truth.base(t_ns))
@@ -54,28 +54,28 @@ def errors_of(labels: Labels, truth: Truth) -> LabelErrors:
 
 
 def clock_error_ns(truth: Truth, t_hand_ns: np.ndarray, t_chest_ns: np.ndarray) -> Float[np.ndarray, " N"]:
-    """How far times of the hand are off that were put on the chest's clock [ns]."""
+    """Errors of wrist-device times converted to the chest's clock [ns]."""
     return t_chest_ns - truth.clocks[CHEST].at(truth.true_time(HAND, t_hand_ns)).astype(float)
 
 
 def anchor_error(
     truth: Truth, anchor: int, X_WcWh: pin.SE3, chest_ns: int, hand_ns: int
 ) -> tuple[float, float]:
-    """Of the hand's world in the chest's, at the board and in the middle of the views [m, rad].
+    """Errors of the anchor, at the board and in the middle of the views [m, rad].
 
-    What both odometries said there is taken as it is: the anchor has to fit that, wherever they drifted.
+    Poses that both odometries reported there are taken as given: the anchor has to fit them despite drift.
     """
     t_C, t_H = (
         int(truth.true_time(role, np.array([t]))[0]) for role, t in ((CHEST, chest_ns), (HAND, hand_ns))
     )
-    X_VcW = _said(truth, CHEST, t_C) * truth.X_WC.at(t_C).inverse()
-    X_VhW = _said(truth, HAND, t_H) * (truth.X_WE.at(t_H) * truth.X_EH).inverse()
+    X_VcW = _reported(truth, CHEST, t_C) * truth.X_WC.at(t_C).inverse()
+    X_VhW = _reported(truth, HAND, t_H) * (truth.X_WE.at(t_H) * truth.X_EH).inverse()
     board = X_VcW.act(truth.boards[anchor].translation)
     off = X_WcWh * (X_VcW * X_VhW.inverse()).inverse()
     return float(np.linalg.norm(off.act(board) - board)), float(np.linalg.norm(pin.log3(off.rotation)))
 
 
-def _said(truth: Truth, role: str, t_ns: int) -> pin.SE3:
+def _reported(truth: Truth, role: str, t_ns: int) -> pin.SE3:
     return truth.X_VC[role].at(t_ns)
 
 
@@ -84,13 +84,13 @@ def _path_at_anchor(truth: Truth) -> float:
     return float(np.interp(ends[0], truth.t_ns, truth.X_WC.path_m())) if ends else 0.0
 
 
-def _base_errors(said: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """After the best turn and move of the one floor over the other."""
-    turn = float(np.angle(np.exp(1j * (true[:, 2] - said[:, 2])).mean()))
+def _base_errors(estimated: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of position and yaw after the best planar alignment."""
+    turn = float(np.angle(np.exp(1j * (true[:, 2] - estimated[:, 2])).mean()))
     c, s = np.cos(turn), np.sin(turn)
-    turned = said[:, :2] @ np.array([[c, s], [-s, c]])
+    turned = estimated[:, :2] @ np.array([[c, s], [-s, c]])
     off = true[:, :2] - turned
-    yaw = true[:, 2] - said[:, 2] - turn
+    yaw = true[:, 2] - estimated[:, 2] - turn
     return np.linalg.norm(off - off.mean(axis=0), axis=1), np.abs((yaw + np.pi) % (2 * np.pi) - np.pi)
 
 

@@ -1,4 +1,4 @@
-"""What a detector that was told of one board finds on another: `misread`."""
+"""What a detector configured for one board finds on another: `misread`."""
 
 from functools import cache
 
@@ -13,9 +13,9 @@ _PIXELS = 60
 
 @cache
 def misread(printed: Board, claimed: Board) -> tuple[Int64[np.ndarray, " K"], Float[np.ndarray, "K 3"]]:
-    """Numbers by which corners are called, and where on the printed board they truly are (K, 3) [m].
+    """Corner ids that are detected, and their true positions on the printed board (K, 3) [m].
 
-    Found by the real detector on a picture of the print; for the right board these are its own corners.
+    Found by the real detector on an image of the print; for the right board these are its own corners.
     """
     if (printed.columns, printed.rows, printed.legacy) == (claimed.columns, claimed.rows, claimed.legacy):
         return np.arange(printed.num_corners), printed.corners_B

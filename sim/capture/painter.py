@@ -1,7 +1,7 @@
-"""Pictures of the rooms through any lens, from anywhere: `Painter`.
+"""Images of the rooms through any lens, from any pose: `Painter`.
 
-pinhole without distortion    drawn at once, its middle where the lens has it
-anything else                 the six sides of a cube are drawn, and every pixel is looked up on them
+pinhole without distortion    rendered directly, with the lens's principal point
+anything else                 sides of a cube are rendered, and every pixel is looked up on them
 """
 
 from typing import final
@@ -26,7 +26,7 @@ _SIDES = tuple(
         [[1, 0, 0], [0, 0, 1], [0, -1, 0]],
     )
 )
-"""R_CS of views ahead, right, left, down and up; nothing is seen behind."""
+"""R_CS of the views ahead, right, left, down and up; there is none backwards."""
 
 
 @final
@@ -34,7 +34,7 @@ class Painter(Offscreen):
     """Draws snapshots of one model through one lens."""
 
     def __init__(self, model: mujoco.MjModel, lens: CameraModel, *, samples: int = 4) -> None:
-        """samples: of a pixel, against stairs at edges."""
+        """samples: per pixel, for antialiasing."""
         self.lens, self._is_plain = lens, isinstance(lens, Pinhole) and not np.any(lens.distortion)
         if not self._is_plain:
             self._sides, self._maps = _look_up(lens)
@@ -42,7 +42,7 @@ class Painter(Offscreen):
         super().__init__(model, size, samples=samples, most_geoms=1000)
 
     def draw(self, snapshot: Float[np.ndarray, " P"], X_WC: pin.SE3) -> UInt8[np.ndarray, "h w 3"]:
-        """What is seen from an optical frame."""
+        """Draw a snapshot from an optical frame."""
         self._show(snapshot)
         if self._is_plain:
             lens = self.lens
@@ -65,7 +65,7 @@ class Painter(Offscreen):
     def _view(
         self, p: np.ndarray, R: np.ndarray, edges: tuple[float, float, float, float]
     ) -> UInt8[np.ndarray, "h w 3"]:
-        """edges: left, right, top and bottom of the picture on the plane z = 1, x right, y down."""
+        """edges: left, right, top and bottom of the image on the plane z = 1, x right, y down."""
         left, right, top, bottom = (_NEAR * each for each in edges)
         for camera in self._scene.camera:
             camera.pos, camera.forward, camera.up = p, R[:, 2], -R[:, 1]
@@ -77,12 +77,12 @@ class Painter(Offscreen):
 
 
 def _side_of(lens: CameraModel) -> int:
-    """Pixels along a side of the cube: as fine as the lens in its middle, where sides are coarsest."""
+    """Pixels along a side of the cube: as fine as the lens at the middle, where a side is coarsest."""
     return 2 * round(1.2 * max(lens.fx, lens.fy))
 
 
 def _look_up(lens: CameraModel) -> tuple[list[int], list[np.ndarray]]:
-    """Sides that are needed, and for each where in it every pixel lies; NaN: on another side."""
+    """The sides that are needed, and for each the position of every pixel in it; NaN: on another side."""
     height, width = lens.size
     uv = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1).reshape(-1, 2).astype(float)
     rays = lens.unproject(uv)

@@ -1,4 +1,4 @@
-"""What a person did, as nobody but the simulation knows it: `Performance`."""
+"""Ground truth of what the simulated person did: `Performance`."""
 
 import zipfile
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from jaxtyping import Float, Int
 from robot_runtime.core.values.state import readonly
 
 PERIOD_NS = 4_000_000
-"""Spacing of what a performance tells [ns]."""
+"""Sampling period of a performance [ns]."""
 Kind = Literal["demonstration", "anchor", "sync", "lean", "walk"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Path3:
-    """A moving frame: places (N, 3) [m] and turns (N, 4) wxyz."""
+    """Path of a moving frame: positions (N, 3) [m] and quaternions (N, 4) wxyz."""
 
     p: Float[np.ndarray, "N 3"]
     q: Float[np.ndarray, "N 4"]
@@ -37,7 +37,7 @@ class Path3:
 
 
 def _continuous(q: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
-    """The same turns with neighbours on the same side of the sphere."""
+    """The same quaternions with signs that are continuous from row to row."""
     if len(q) < 2:
         return q
     flips = np.cumprod(np.where((q[1:] * q[:-1]).sum(axis=1) < 0.0, -1.0, 1.0))
@@ -46,44 +46,44 @@ def _continuous(q: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Performance:
-    """One clip, from its own time 0; all arrays go with `t_ns`. W is the world of the rooms, z up.
+    """One clip, from its own time 0; all arrays are sampled at `t_ns`. W is the world of the rooms, z up.
 
-    A rig makes from it what devices would have recorded; the rest is the hidden truth.
+    A rig turns it into recordings of its devices; the rest is the hidden truth.
     """
 
     kind: Kind
     task: str
-    """Of the rooms; a demonstration is one of it."""
+    """Household task of the rooms, and of a demonstration."""
     words: str
-    """What the person was asked to do."""
+    """The person's instruction."""
     seed: int
     t_ns: Int[np.ndarray, " N"]
     X_WC: Path3
-    """Chest camera, optical."""
+    """Path of the chest camera's optical frame."""
     X_WH: Path3
-    """Wrist camera, optical."""
+    """Path of the wrist camera's optical frame."""
     X_WE: Path3
-    """Between the fingertips."""
+    """Path of the frame between the fingertips."""
     width: Float[np.ndarray, " N"]
-    """Of the fingers [m]."""
+    """Gripper width [m]."""
     x_WG: Float[np.ndarray, "N 3"]
-    """Body on the floor without gait: hips (x, y), the chest's yaw."""
+    """Pose of the body on the floor without gait: hips (x, y), the chest's yaw."""
     x_WB: Float[np.ndarray, "N 3"]
-    """Where a robot's base would have stood, if it had done what she meant."""
+    """Pose of the base of a robot that carried out the same intentions."""
     things: Mapping[str, Float[np.ndarray, "N 3"]]
-    """Where what there is to see is, by name (`sim.capture.things`)."""
+    """Positions of the visible things, by name (`sim.capture.things`)."""
     snapshots: Float[np.ndarray, "N P"] | None
-    """For `show_snapshot` and a `build_scene` of the same task; None where no film was wanted."""
+    """For `show_snapshot` and a `build_scene` of the same task; None without film."""
     X_TC: pin.SE3
-    """Chest camera on the torso (origin between the hips)."""
+    """Pose of the chest camera on the torso (origin between the hips)."""
     success: bool
-    """By the task's own scorer; True for clips that are no demonstration."""
+    """Result of the task's scorer; True for clips other than demonstrations."""
     board: pin.SE3 | None = None
-    """Pose of the calibration board, if there is one: corner of its face, x and y along edges, z into it."""
+    """Pose of the calibration board, if any: origin in a corner of its face, x, y along edges, z into it."""
 
     @property
     def duration_s(self) -> float:
-        """From the first to the last time [s]."""
+        """Time from the first to the last sample [s]."""
         return float(self.t_ns[-1] - self.t_ns[0]) / 1e9
 
 
@@ -93,7 +93,7 @@ _ROWS = ("t_ns", "width", "x_WG", "x_WB")
 
 
 def save_performance(performance: Performance, path: Path) -> None:
-    """Into an .npz file, whole or not at all; `load_performance` gives back the same bits."""
+    """Write an .npz file atomically; `load_performance` returns the same bits."""
     out: dict[str, Any] = {name: getattr(performance, name) for name in (*_WORDS, *_ROWS, "seed", "success")}
     for name in _PATHS:
         out[f"{name}.p"], out[f"{name}.q"] = getattr(performance, name).p, getattr(performance, name).q
@@ -111,7 +111,7 @@ def save_performance(performance: Performance, path: Path) -> None:
 
 
 def load_performance(path: Path) -> Performance | None:
-    """What `save_performance` wrote; None: there is none, or it cannot be read."""
+    """Read what `save_performance` wrote; None: the file is missing or unreadable."""
     try:
         with np.load(path, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}

@@ -1,8 +1,8 @@
-"""A person who demonstrates a household task with a gripper in her hand: `perform`.
+"""A simulated person who demonstrates a household task with a hand-held gripper: `perform`.
 
-She means what the task's expert means, seen from where she stands, but does it in her own way: from a place
-and at a pace of her own, not quite straight, now and then off and back again; her chest leans, sways and
-turns as `sim.capture.body` has it. What she does is physics: a cup that slips is dropped.
+The person pursues the intentions of the task's expert, but starts elsewhere, at an individual pace, on a path
+that is not quite straight and has occasional detours; the chest leans, sways and turns (`sim.capture.body`).
+Manipulation is physics: a cup that slips is dropped.
 """
 
 import math
@@ -42,13 +42,13 @@ from sim.tasks import make_task
 from sim.tasks.household import TABLE_Z
 
 
-class _Doer(Protocol):
-    """An expert by its rule."""
+class _ErrandExpert(Protocol):
+    """An expert that gives the current errand for a scene."""
 
     def errand(self, seen: Float[np.ndarray, " K"]) -> Errand: ...
 
 
-ERRANDS: dict[str, Callable[[], _Doer]] = {
+ERRANDS: dict[str, Callable[[], _ErrandExpert]] = {
     "clear": ClearExpert,
     "drawer": DrawerExpert,
     "fetch": FetchExpert,
@@ -56,36 +56,36 @@ ERRANDS: dict[str, Callable[[], _Doer]] = {
 }
 _NOTHING = Command()
 DECIDE_NS = 20_000_000
-"""From one look at what is to be done to the next [ns]."""
+"""Period of the person's decisions [ns]."""
 LEASH = 0.025
-"""How far she leads the gripper past where something holds it up [m]."""
+"""How far the target may run ahead of a gripper that is blocked [m]."""
 AFTER_S = 0.6
-"""How long she goes on when all is done [s]."""
+"""How long the demonstration continues after success [s]."""
 _STEPS = DECIDE_NS // DT_NS
 _DT_S = DECIDE_NS / 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Who demonstrates."""
+    """Body, pace and chest camera of a demonstrator."""
 
     build: Build = field(default_factory=Build)
     pace: float = 1.0
-    """Of everything, 1 for the expert's."""
+    """Factor on all speeds; 1 is the expert's."""
     unsteady: float = 0.35
-    """How far off she gets: at 1 a detour of a hand's breadth every few seconds."""
+    """Size of detours; 1: about 0.1 m every few seconds."""
     p_TC: tuple[float, float, float] = (0.15, 0.0, 0.40)
     camera_down: float = 0.70
-    """How the chest camera sits [m, rad]."""
+    """Position of the chest camera in T and its pitch down [m, rad]."""
 
     @property
     def X_TC(self) -> pin.SE3:
-        """Chest camera on the torso."""
+        """Pose of the chest camera on the torso."""
         return chest_camera(p_TC=self.p_TC, down=self.camera_down)
 
 
 def person_of(seed: int) -> Person:
-    """One of many people."""
+    """A person drawn from a seed."""
     rng = np.random.default_rng([seed, 0xB0D7])
     return Person(
         build=Build(
@@ -103,13 +103,13 @@ def perform(task: str, seed: int, *, person: Person | None = None, film: bool = 
     """Demonstrate a task in the rooms of a seed; the same seed, the same bits.
 
     task: one of the household tasks. person: None: another one for every hundred seeds.
-    film: keep what pictures are drawn from. UnknownNameError: another task.
+    film: keep the snapshots that images are drawn from. UnknownNameError: another task.
     """
     if task not in ERRANDS:
         raise UnknownNameError("task", task, ERRANDS)
     person = person_of(seed // 100) if person is None else person
     scene = _scene(task)
-    return _Doing(scene, person, seed).play(film=film)
+    return _Demonstrating(scene, person, seed).play(film=film)
 
 
 @cache
@@ -117,8 +117,8 @@ def _scene(task: str) -> PersonScene:
     return PersonScene(make_task(task))
 
 
-class _Doing:
-    """One demonstration under way."""
+class _Demonstrating:
+    """One demonstration in progress."""
 
     def __init__(self, scene: PersonScene, person: Person, seed: int) -> None:
         self._scene, self._person, self._seed = scene, person, seed
@@ -155,7 +155,7 @@ class _Doing:
         )
 
     def _decide(self) -> None:
-        """Look, want, and change speed towards that as far as legs and arm can."""
+        """Observe, intend, and change velocity towards that within what legs and arm can do."""
         scene, person, pace = self._scene, self._person, self._person.pace
         errand = self._errand.errand(scene.task.environment_state(scene.as_world))
         yaw = float(self._x[2])
@@ -193,7 +193,7 @@ class _Doing:
         self._scene.step(self._x, self._v)
 
     def _keep_on_leash(self) -> None:
-        """What something holds up is not pushed ever harder."""
+        """Bound how far the target runs ahead, so that a blocked gripper is not pushed ever harder."""
         E = self._scene.data.site("end_effector").xpos
         at = turn_planar(E - np.array([self._x[0], self._x[1], 0.0]), -float(self._x[2]))
         ahead = self._p - at
@@ -201,16 +201,16 @@ class _Doing:
         self._p = at + limit_norm(ahead, LEASH + 1.5 * moving)
 
     def _X_WE(self, tilt: Float[np.ndarray, "3"]) -> pin.SE3:
-        """Where the gripper is wanted: pointing down, its fingers opening along y of B, a little tilted."""
+        """The gripper's target: pointing down, fingers opening along y of B, slightly tilted."""
         R = pin.utils.rotate("z", float(self._x[2])) @ R_DOWN @ pin.exp3(tilt)
         p = turn_planar(self._p, float(self._x[2])) + np.array([self._x[0], self._x[1], 0.0])
         return pin.SE3(R, p)
 
 
 class _Unsteadiness:
-    """What a person does without meaning it: small errors of speed, detours, a hand not quite upright.
+    """Unintended motion of a person: small velocity errors, detours, a gripper not quite upright.
 
-    Whoever moves slowly, or near something, is exact.
+    Motion that is slow, or near something, is exact.
     """
 
     def __init__(self, amount: float, rng: np.random.Generator) -> None:
@@ -227,10 +227,10 @@ class _Unsteadiness:
     def velocities(
         self, v: Float[np.ndarray, "3"], v_hand: Float[np.ndarray, "3"], *, is_low: bool
     ) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-        """What adds to the wanted velocities of base [m/s, rad/s] and hand [m/s], one decision later."""
+        """Additions to the intended velocities of base [m/s, rad/s] and hand [m/s] for the next decision."""
         rng = self._rng
-        self._base = _drift_odometry(self._base, np.array([0.05, 0.05, 0.08]), 0.6, rng)
-        self._hand = _drift_odometry(self._hand, np.full(3, 0.05), 0.3, rng)
+        self._base = _drifted(self._base, np.array([0.05, 0.05, 0.08]), 0.6, rng)
+        self._hand = _drifted(self._hand, np.full(3, 0.05), 0.3, rng)
         share_base = min(1.0, float(np.linalg.norm(v)) / 0.4)
         share_hand = min(1.0, (float(np.linalg.norm(v_hand)) + 0.02) / 0.35)
         base, hand = self._detour(is_low=is_low)
@@ -241,7 +241,7 @@ class _Unsteadiness:
         return out_base, out_hand
 
     def _detour(self, *, is_low: bool) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-        """Now and then off to somewhere, with a speed that comes and goes."""
+        """An occasional detour whose speed rises and falls."""
         self._next -= _DT_S
         if self._next <= 0.0:
             rng = self._rng
@@ -260,7 +260,7 @@ class _Unsteadiness:
         return share * self._detour_base, share * self._detour_hand
 
     def tilt(self, amount: float) -> Float[np.ndarray, "3"]:
-        """Of the gripper, a rotation vector [rad]."""
+        """The gripper's tilt, a rotation vector [rad]."""
         self._tilt_v += _DT_S * (-4.0 * self._tilt - 2.8 * self._tilt_v) + 0.14 * math.sqrt(
             _DT_S
         ) * self._rng.standard_normal(3)
@@ -268,11 +268,11 @@ class _Unsteadiness:
         return amount * self._tilt
 
 
-def _drift_odometry(x: np.ndarray, std: np.ndarray, time_s: float, rng: np.random.Generator) -> np.ndarray:
+def _drifted(x: np.ndarray, std: np.ndarray, time_s: float, rng: np.random.Generator) -> np.ndarray:
     keep = math.exp(-_DT_S / time_s)
     return keep * x + math.sqrt(1.0 - keep**2) * std * rng.standard_normal(len(x))
 
 
 def _direction(rng: np.random.Generator) -> Float[np.ndarray, "3"]:
-    way = rng.standard_normal(3)
-    return way / np.linalg.norm(way)
+    v = rng.standard_normal(3)
+    return v / np.linalg.norm(v)

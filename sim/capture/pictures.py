@@ -1,4 +1,4 @@
-"""The pictures of a recording, drawn: smeared by exposure, row after row, with noise.
+"""Images of a recording, with motion blur, rolling shutter and noise.
 
 drawn at     ┆   ┆   ┆   ┆   ┆        instants from the first row's opening to the last row's closing
 row v        └── mean of those within its own exposure ──┘
@@ -18,15 +18,15 @@ from sim.capture.takes import Recording
 from sim.capture.walks import STEP_NS
 
 _EVERY_NS = 3_000_000
-"""Between two instants of one picture, about [ns]."""
+"""Approximate spacing of the instants of one image [ns]."""
 
 
 def drawn(
     model: mujoco.MjModel, *, seed: int, on_picture: Callable[[], None] = lambda: None
 ) -> Callable[[Device, Recording], Iterator[UInt8[np.ndarray, "h w 3"]]]:
-    """What `simulate_session(pictures=...)` takes: draws takes that were made of filmed performances.
+    """A renderer for `simulate_session(pictures=...)`, for takes made from filmed performances.
 
-    model: a `build_scene` of their task. on_picture: called after each.
+    model: a `build_scene` of their task. on_picture: called after each image.
     """
 
     def pictures(device: Device, recording: Recording) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
@@ -42,7 +42,7 @@ def drawn(
 def draw(
     painter: Painter, device: Device, recording: Recording, t_ns: int, rng: np.random.Generator
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """One picture whose middle row is in mid-exposure at a true time."""
+    """Draw one image whose middle row is in mid-exposure at a true time."""
     camera = device.camera
     offsets, weights = shutter(camera)
     light = np.zeros((*camera.lens.size, 3), dtype=np.float32)
@@ -56,7 +56,7 @@ def draw(
 
 
 def shutter(camera: Camera) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, "h K"]]:
-    """Instants to draw at, from mid-exposure of the middle row [ns], and how much of each is in every row."""
+    """Instants to draw at, from mid-exposure of the middle row [ns], and their weights in every row."""
     height = camera.lens.size[0]
     span = camera.exposure_ns + camera.readout_ns
     count = max(1, round(span / _EVERY_NS))
@@ -72,13 +72,12 @@ def shutter(camera: Camera) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, 
 
 
 def snapshot_at(recording: Recording, t_ns: int) -> Float[np.ndarray, " P"]:
-    """What the rooms look like at a true time; InvalidValueError: it was not filmed."""
+    """The snapshot at a true time; InvalidValueError: it was not filmed."""
     span = min(recording.spans, key=lambda each: max(each.start_ns - t_ns, t_ns - each.stop_ns + 1))
     performance = recording.takes[span.take].performance
     if performance is None or performance.snapshots is None:
         raise InvalidValueError(
-            f"take {span.take} ({span.kind}) was not filmed: pictures are drawn of performances that were, "
-            "(film=True)"
+            f"take {span.take} ({span.kind}) was not filmed: images need performances made with film=True"
         )
     at = np.clip((t_ns - span.start_ns) / STEP_NS, 0.0, len(performance.snapshots) - 1)
     i = min(int(at), len(performance.snapshots) - 2)

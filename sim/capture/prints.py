@@ -1,4 +1,4 @@
-"""Paper in the rooms: the face of the calibration board, and the tags of the gripper's cube."""
+"""Printed paper in the rooms: the face of the calibration board, and the tags of the gripper's cube."""
 
 import cv2
 import mujoco
@@ -12,15 +12,15 @@ from sim.capture import tags as gripper_tags
 from sim.capture.scene import BOARD, X_HAND_E
 
 _TEXELS, _TAG_TEXELS = 96, 120
-"""Of a square's side, and of a tag's with its margin."""
+"""Texels along a square's side, and along a tag's with its margin."""
 _PAPER_M = 2e-4
-"""Thickness of paper; what it lies on makes room for twice that [m]."""
+"""Thickness of paper; its support is lowered by twice that [m]."""
 
 
 def add_prints(spec: mujoco.MjSpec, board: Board | None) -> None:
-    """Lay a board's face on the body of that name, and put the cube on the hand.
+    """Add a board's face to its body, and the tag cube to the gripper.
 
-    board: as it is printed; None: the rooms have none.
+    board: as printed; None: the rooms have none.
     """
     if board is not None:
         width, height = board.size_m
@@ -44,7 +44,7 @@ def add_prints(spec: mujoco.MjSpec, board: Board | None) -> None:
 
 
 def tag_picture(tag: gripper_tags.Tag) -> UInt8[np.ndarray, "n n"]:
-    """A face of the cube with its tag, white around it."""
+    """Image of a cube face: its tag with a white margin."""
     dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[gripper_tags.DICTIONARY])
     inner = round(_TAG_TEXELS * tag.size_m / gripper_tags.CUBE_EDGE_M)
     margin = (_TAG_TEXELS - inner) // 2
@@ -56,17 +56,17 @@ def _add_paper(
     spec: mujoco.MjSpec,
     body: mujoco.MjsBody,
     name: str,
-    picture: UInt8[np.ndarray, "h w"],
+    image: UInt8[np.ndarray, "h w"],
     X: pin.SE3,
     size_m: tuple[float, float],
 ) -> None:
-    """A picture on a thin plate in a body's frame; X: its middle, x to its right, y down, z into it."""
-    rgb = np.ascontiguousarray(np.repeat(picture[:, :, None], 3, axis=2))
+    """Add an image on a thin plate in a body's frame; X: its centre, x to its right, y down, z into it."""
+    rgb = np.ascontiguousarray(np.repeat(image[:, :, None], 3, axis=2))
     texture = spec.add_texture(
         name=name,
         type=mujoco.mjtTexture.mjTEXTURE_2D,
-        width=picture.shape[1],
-        height=picture.shape[0],
+        width=image.shape[1],
+        height=image.shape[0],
         nchannel=3,
     )
     texture.data = rgb.tobytes()

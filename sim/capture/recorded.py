@@ -1,4 +1,4 @@
-"""A simulated person's session, recorded by a simulated rig: `record_session`.
+"""Records a simulated person's session with a simulated rig: `record_session`.
 
 person ─► rig (clocks, odometry that drifts, corners, glimpses) ─► raw zone
 """
@@ -25,9 +25,9 @@ def record_session(
     demonstrate: Demonstrate = perform,
     on_demonstration: Callable[[Performance], None] = lambda performance: None,
 ) -> list[Performance]:
-    """One person's demonstrations, seed by seed, recorded into FOLDER/capture; returns all clips of it.
+    """Record one person's demonstrations, seed by seed, into FOLDER/capture; returns all clips.
 
-    demonstrate: what makes a demonstration: `performed_once` where they are kept.
+    demonstrate: makes a demonstration; `performed_once` caches them.
     """
     clips = visit(task, seeds, film=film, demonstrate=demonstrate, on_demonstration=on_demonstration)
     config = RigConfig(noise=noise, seed=int(seeds[0]), task=make_task(task).instruction)
@@ -36,12 +36,12 @@ def record_session(
 
 
 def performed_once(folder: Path, task: str, seed: int, *, person: Person, film: bool) -> Performance:
-    """As `perform`, kept in a folder: of one that is there already nothing is simulated again.
+    """Like `perform`, cached in a folder.
 
-    Whoever keeps it says that it is of this code, this person and filmed as now.
+    The caller makes sure that cached files match this code, this person and `film`.
     """
     path = folder / f"{task}-{seed}.npz"
-    if (there := load_performance(path)) is None:
-        there = perform(task, seed, person=person, film=film)
-        save_performance(there, path)
-    return there
+    if (stored := load_performance(path)) is None:
+        stored = perform(task, seed, person=person, film=film)
+        save_performance(stored, path)
+    return stored

@@ -1,4 +1,4 @@
-"""Takes note of a person's motion, step of physics by step: `PerformanceRecorder`."""
+"""Records a person's motion at each physics step: `PerformanceRecorder`."""
 
 import numpy as np
 import pinocchio as pin
@@ -12,7 +12,7 @@ from sim.capture.things import points_in_world
 
 
 class PerformanceRecorder:
-    """Collects what a `Performance` holds."""
+    """Collects the data of a `Performance`."""
 
     def __init__(
         self,
@@ -23,9 +23,9 @@ class PerformanceRecorder:
         film: bool,
         board: pin.SE3 | None = None,
     ) -> None:
-        """body: moves with what she does; None where her posture is given. film: keep snapshots.
+        """body: computes posture; None where `on_pose` gives it. film: keep snapshots.
 
-        board: where the calibration board is.
+        board: pose of the calibration board.
         """
         self._scene, self._X_TC, self._body, self._film = scene, X_TC, body, film
         self._board = board
@@ -35,7 +35,7 @@ class PerformanceRecorder:
         self._things: dict[str, list[np.ndarray]] = {}
 
     def on_step(self, v_W: Float[np.ndarray, "3"]) -> None:
-        """Before each step of physics; v_W: of B, by which she walks."""
+        """Call before each physics step; v_W: velocity of B."""
         scene = self._scene
         if scene.t_ns % PERIOD_NS:
             return
@@ -47,7 +47,7 @@ class PerformanceRecorder:
         self._note(scene.t_ns, posture, X_WE, scene.gripper_width, scene.x_WB)
 
     def on_pose(self, t_ns: int, posture: Posture, X_WE: pin.SE3, width: float) -> None:
-        """At each time of a clip without physics."""
+        """Call at each time of a clip without physics."""
         if self._film:
             self._scene.place_hand(X_WE, width)
         self._note(t_ns, posture, X_WE, width, posture.x_WG)
@@ -68,7 +68,7 @@ class PerformanceRecorder:
             self._numbers["snapshot"].append(self._scene.snapshot().astype(np.float32))
 
     def performance(self, *, kind: Kind, words: str, seed: int, success: bool) -> Performance:
-        """All that was noted."""
+        """The recorded performance."""
         numbers = self._numbers
         return Performance(
             kind=kind,

@@ -1,7 +1,7 @@
-"""The simulated robot along labels, for a person to watch before anything is trained: `film_labels`.
+"""Replays labels on the simulated robot, for review before training: `film_labels`.
 
-The robot is put where the labels have it, row by row: no physics, nothing is grasped. What the capture has
-glimpsed hangs there as balls, the hand's way is a line of dots; a robot that cannot reach its label is red.
+The robot is posed by the labels, row by row: no physics, nothing is grasped. Balls mark the glimpses of the
+capture, a line of dots the end effector's path; labels that are out of reach are red.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,38 +34,38 @@ class Shown:
     q: Float[np.ndarray, "N 7"]
     width: Float[np.ndarray, " N"]
     p_WE: Float[np.ndarray, "N 3"]
-    """The hand by the labels."""
+    """End-effector position of the labels."""
     reached: np.ndarray
-    """(N,) bool: whether the arm gets there."""
+    """(N,) bool: whether the arm reaches it."""
     things: Mapping[str, Float[np.ndarray, "N 3"]]
-    """Places in W by name."""
+    """Positions in W by name."""
     caption: str = ""
 
     def __post_init__(self) -> None:
         n = len(self.x_WB)
         if self.q.shape != (n, 7) or len(self.width) != n or len(self.p_WE) != n or len(self.reached) != n:
-            raise InvalidValueError(f"labels of {n} rows have as many joints, widths and hands")
+            raise InvalidValueError(f"expected {n} rows of q, width, p_WE and reached, as of x_WB")
 
 
 class _Bare(Fetch):
-    """The robot alone: what the rooms of `fetch` have in them is far away."""
+    """The robot alone, without the objects of `fetch`."""
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
         return
 
 
 def film_labels(shown: Shown, path: Path, *, rate_hz: int = RATE_HZ) -> None:
-    """A video, true to time. RenderingUnavailableError where this machine cannot draw."""
+    """Write a video in real time. RenderingUnavailableError: this machine cannot render."""
     write_video(path, frames(shown), rate_hz=rate_hz)
 
 
 def frames(shown: Shown) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-    """The pictures of `film_labels`."""
+    """Draw the frames of `film_labels`."""
     from sim.scene.model import build_model
 
     model = build_model(_Bare())
     is_wall = (model.geom_bodyid == 0) & (model.geom_type == mujoco.mjtGeom.mjGEOM_BOX)
-    model.geom_rgba[is_wall, 3] = 0.0  # of our rooms, not of those in which she was
+    model.geom_rgba[is_wall, 3] = 0.0  # the capture's rooms are others
     snapshots = _snapshots(model, shown)
     with _Onlooker(model) as onlooker:
         for k, snapshot in enumerate(snapshots):
@@ -74,7 +74,7 @@ def frames(shown: Shown) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
 
 
 def _snapshots(model: mujoco.MjModel, shown: Shown) -> Float[np.ndarray, "N P"]:
-    """Everything that shows: base, arm, fingers."""
+    """Snapshots of base, arm and fingers."""
     data = mujoco.MjData(model)
     base = [model.joint(name).qposadr[0] for name in ("base_x", "base_y", "base_yaw")]
     arm = [model.joint(f"fr3_joint{i}").qposadr[0] for i in range(1, 8)]
@@ -89,7 +89,7 @@ def _snapshots(model: mujoco.MjModel, shown: Shown) -> Float[np.ndarray, "N P"]:
 
 
 class _Onlooker(Offscreen):
-    """Follows the robot slowly from beside."""
+    """A camera that follows the robot slowly from the side."""
 
     def __init__(self, model: mujoco.MjModel) -> None:
         super().__init__(model, SIZE, samples=model.vis.quality.offsamples, most_geoms=4000)
@@ -110,16 +110,16 @@ class _Onlooker(Offscreen):
         return self._pixels()
 
     def _mark(self, shown: Shown, k: int) -> None:
-        """Dots along the hand's way, balls for things, a ring of colour at the label of now."""
+        """Draw dots along the end effector's path, balls for things, and the current label larger."""
         for i in range(0, len(shown.p_WE), 4):
             past = i <= k
             colour = (0.15, 0.45, 0.85) if shown.reached[i] else (0.85, 0.15, 0.15)
             self._ball(shown.p_WE[i], _DOT_M, (*colour, 0.9 if past else 0.35))
         now = (0.1, 0.7, 0.2) if shown.reached[k] else (0.95, 0.1, 0.1)
         self._ball(shown.p_WE[k], 0.02, (*now, 0.9))
-        for number, place in enumerate(shown.things.values()):
-            if np.isfinite(place[k]).all():
-                self._ball(place[k], _THING_M, (*_COLOURS[number % len(_COLOURS)], 0.85))
+        for number, p in enumerate(shown.things.values()):
+            if np.isfinite(p[k]).all():
+                self._ball(p[k], _THING_M, (*_COLOURS[number % len(_COLOURS)], 0.85))
 
     def _ball(self, p: np.ndarray, radius: float, rgba: tuple[float, ...]) -> None:
         if self._scene.ngeom >= self._scene.maxgeom:

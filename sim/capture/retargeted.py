@@ -1,6 +1,6 @@
-"""A person's demonstration as a robot would have made it: `RetargetedDemonstration`.
+"""A person's demonstration retargeted to a robot: `RetargetedDemonstration`.
 
-G  the virtual base of her labels        B  the robot's base, fixed to G by an offset X_GB
+G  the virtual base of the labels       B  the robot's base, fixed to G by an offset X_GB
 kinds of labels      decoupled   hand and base apart, smooth, exact together
                      chest       the hand as the chest sees it, lean and sway in it, on the same base
 """
@@ -28,16 +28,16 @@ from sim.tasks.household import TABLE_Z
 Kind = Literal["decoupled", "chest"]
 _STALL_SPEED = 0.02
 _LETS_GO, _STOPS_ROWS = 0.006, 10
-"""By so much fingers open or close, and do not only tremble [m]; those that stop do not for so long."""
+"""Width change that is more than noise [m]; rows over which stopped fingers do not exceed it."""
 _MOVING = ("cup", "handle", "frontier", BIN)
-"""How names of things begin that do not stand still."""
+"""Prefixes of the names of moving things."""
 _NEAR_S = 0.25
-"""A moving thing's place is the mean of its sightings within so long of a row [s]."""
+"""A moving thing's position is the mean of its sightings within this time of a row [s]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RetargetedDemonstration:
-    """One demonstration, a row every `DT_NS`, as of a robot whose base is B; W is any world with z up."""
+    """One demonstration of a robot with base B, a row every `DT_NS`; W is any world with z up."""
 
     words: str
     task: str
@@ -45,13 +45,13 @@ class RetargetedDemonstration:
     p_WE: Float[np.ndarray, "N 3"]
     R_BE: Float[np.ndarray, "N 3 3"]
     width: Float[np.ndarray, " N"]
-    """Measured [m]."""
+    """Measured gripper width [m]."""
     things: Mapping[str, Float[np.ndarray, "N 3"]]
-    """In W."""
+    """Positions in W."""
     is_known: Bool[np.ndarray, " N"]
-    """Whether a row is to be learned from: tracked, nothing lost."""
+    """Whether a row can be learned from: tracked throughout."""
     demonstration: int = 0
-    """Its number in the capture that tells it."""
+    """Its number in the capture."""
 
     def __len__(self) -> int:
         return len(self.width)
@@ -60,9 +60,9 @@ class RetargetedDemonstration:
 def from_ground_truth(
     performance: Performance, *, words: str | None = None, slower: float = 1.0
 ) -> RetargetedDemonstration:
-    """What she meant, without any device between: the base as she would have had it.
+    """Retarget the ground truth, without devices; the base is the intended one.
 
-    slower: how many times as long the robot takes.
+    slower: the robot's duration divided by the person's.
     """
     at = np.searchsorted(performance.t_ns, np.arange(0, performance.t_ns[-1] - DT_NS, DT_NS / slower))
     x = performance.x_WB[at]
@@ -80,29 +80,29 @@ def from_ground_truth(
 
 
 def opened_width(width: Float[np.ndarray, " N"]) -> float:
-    """Above which fingers are open, by how far they ever are: grippers people carry open as they do [m]."""
+    """Width above which fingers are open, relative to the widest: grippers differ [m]."""
     known = width[np.isfinite(width)]
     return 0.9 * float(known.max()) if len(known) else math.inf
 
 
 def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """What fingers have to be told that are to do as measured ones did: those that something stops squeeze.
+    """Commands with which fingers do what measured ones did: fingers that a thing stops squeeze it.
 
     measured    open ──╲             ╱── open
-                        ╲___________╱          stopped while closing, far from closed: something is held
+                        ╲___________╱          stopped while closing, far from closed: a thing is held
     command     open ──╲             ╱──
                         ╲____       ╱
                              ╲─────╱           less by `SQUEEZE`
 
-    A width trembles as it is measured: fingers let go once it is `_LETS_GO` more than what they held, and
-    hold again once they have closed by as much. Rows in which it is not known stay so.
+    Measured widths are noisy: fingers release once the width is `_LETS_GO` more than what they held, and
+    hold again once they have closed by as much. Unknown rows stay unknown.
     """
     out = np.array(width, dtype=float)
     is_open, stops = opened_width(width), _stops(width)
     opened = False
-    widest = 0.0  # since they held
+    widest = 0.0  # since the last release
     held: float | None = None
-    narrowest = 0.0  # while they hold
+    narrowest = 0.0  # during a hold
     for i, w in enumerate(width):
         if not np.isfinite(w):
             continue
@@ -120,7 +120,7 @@ def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
 
 
 def _stops(width: Float[np.ndarray, " N"]) -> Bool[np.ndarray, " N"]:
-    """Whether fingers stand still in a row, and do not only close slowly."""
+    """Whether fingers are stationary in a row, rather than closing slowly."""
     n = len(width)
     if n < 2:
         return np.zeros(n, dtype=bool)
@@ -132,9 +132,9 @@ def _stops(width: Float[np.ndarray, " N"]) -> Bool[np.ndarray, " N"]:
 def from_labels(
     labels: Labels, x_GB: Float[np.ndarray, "3"], *, task: str, words: str, kind: Kind = "decoupled"
 ) -> RetargetedDemonstration:
-    """What a capture says she did, told of a robot whose base stands at x_GB (x, y, yaw) from hers.
+    """Retarget a capture's labels to a robot whose base is at x_GB (x, y, yaw) in the virtual base.
 
-    InvalidValueError: something that the task is about was never seen.
+    InvalidValueError: a thing of the task was never seen.
     """
     x_WG = labels.x_WG
     x_WB = np.array([compose_planar(x, x_GB) for x in x_WG])
@@ -162,27 +162,31 @@ def from_labels(
 
 
 def fit_offset(labels: Sequence[Labels], *, task: str) -> Float[np.ndarray, "3"]:
-    """X_GB with which the robot does in front of itself what the person did in front of her.
+    """X_GB such that the robot works in front of its base as the person did.
 
-    What she wears at the hip is to be where the robot has it; without that, the median hand that works (low,
-    over a table) is to be `STANDOFF` before the base.
+    The bin at the person's hip is aligned with the robot's; without one, the median pose of the working hand
+    (low, over a table) is put `STANDOFF` in front of the base.
     """
     if task == "clear":
         seen = [g.p_G[g.seen] for each in labels if (g := each.glimpses.get(BIN)) is not None]
         if not seen or not len(np.concatenate(seen)):
-            raise InvalidValueError("nobody has seen the bin at her hip: it says how the robot stands to her")
+            raise InvalidValueError(
+                "the bin at the person's hip was never seen: the robot's base is placed by it; film it"
+            )
         at, wanted = np.median(np.concatenate(seen), axis=0), np.array(BIN_P)
     else:
         hands = np.concatenate([each.X_GE.p for each in labels])
         low = hands[hands[:, 2] < TABLE_Z + 0.12]
         if not len(low):
-            raise InvalidValueError("the hand is never low over a table: is the floor's height right?")
+            raise InvalidValueError(
+                "expected a hand that is low over a table at times, got none; check the floor's height"
+            )
         at, wanted = np.median(low, axis=0), np.array([STANDOFF, 0.0])
     return np.array([*(at[:2] - wanted[:2]), 0.0])
 
 
 def places_of(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:
-    """Where things were, in W, by all sightings of them: before and after, for nobody is waiting.
+    """Positions of things in W from all sightings, past and future, as this runs offline.
 
     InvalidValueError: one was never seen.
     """
@@ -202,7 +206,7 @@ def places_of(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:
 
 
 def in_world(x_WG: Float[np.ndarray, "N 3"], p_G: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 3"]:
-    """Places that a base at (x, y, yaw) sees, row by row, in W."""
+    """Positions in a base at (x, y, yaw), row by row, expressed in W."""
     c, s = np.cos(x_WG[:, 2]), np.sin(x_WG[:, 2])
     x, y = c * p_G[:, 0] - s * p_G[:, 1], s * p_G[:, 0] + c * p_G[:, 1]
     return np.column_stack([x_WG[:, 0] + x, x_WG[:, 1] + y, p_G[:, 2]])
@@ -211,7 +215,7 @@ def in_world(x_WG: Float[np.ndarray, "N 3"], p_G: Float[np.ndarray, "N 3"]) -> F
 def _near(
     p: Float[np.ndarray, "N 3"], weight: Float[np.ndarray, " N"], seen: Bool[np.ndarray, " N"]
 ) -> Float[np.ndarray, "N 3"]:
-    """The mean of sightings about each row, where there are any; else the nearest one in time."""
+    """The mean of sightings around each row, or the nearest one in time if there are none."""
     half = round(_NEAR_S / DT_S)
     kernel = np.hanning(2 * half + 3)[1:-1]
     total = np.convolve(weight, kernel, mode="same")

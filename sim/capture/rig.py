@@ -1,4 +1,4 @@
-"""The rig that a person wears: two cameras with odometry, and how wrong each part of it is."""
+"""The rig that a person wears: two cameras with odometry, and the error model of each part."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from sim.capture.imu import ImuErrors
 from sim.capture.vio import Vio
 
 BOARD = Board(columns=8, rows=5, square_m=0.05, marker_m=0.037)
-"""The board that the rig is anchored by."""
+"""The board that anchors the rig."""
 CHEST_LENS = Pinhole(size=(960, 1280), fx=640.0, fy=640.0, cx=641.7, cy=478.2)
 WRIST_LENS = KannalaBrandt(
     size=(960, 1280), fx=455.0, fy=455.0, cx=637.9, cy=481.1, k1=0.021, k2=-0.008, k3=0.003, k4=-0.0007
@@ -22,10 +22,10 @@ WRIST_LENS = KannalaBrandt(
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceErrors:
-    """Of one device: its clock, odometry, inertial sensor.
+    """Errors of one device: its clock, odometry, inertial sensor.
 
-    offset_s, skew_ppm: of the clock, at most, either way. jitter_ms: of when pictures are taken; stamp_ms: of
-    what is said about it. share_dropped: of pictures.
+    offset_s, skew_ppm: largest of the clock, either sign. jitter_ms: of frame times; stamp_ms: of their
+    stamps. share_dropped: of frames.
     """
 
     offset_s: float = 0.5
@@ -39,18 +39,18 @@ class DeviceErrors:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """How wrong the whole rig is when nothing is broken."""
+    """Errors of a rig without faults."""
 
     device: DeviceErrors
     corner_px: float
     blur: bool
-    """Whether exposure is long enough to smear, and rows are read one after the other."""
+    """Whether there is motion blur and a rolling shutter."""
     width_m: float
-    """Of a measured gripper width [m]."""
+    """Noise of a measured gripper width [m]."""
     glimpse_m: float
-    """Of where a thing is seen, at 1 m; it grows with the distance [m]."""
+    """Noise of a thing's observed position at 1 m; proportional to distance [m]."""
     pixel_noise: float = 0.0
-    """Of drawn pictures [grey levels]."""
+    """Noise of drawn images [grey levels]."""
 
     def cameras(self) -> Mapping[str, Camera]:
         exposure, readout = (6_000_000, 12_000_000) if self.blur else (1_000_000, 0)
@@ -78,7 +78,7 @@ CLEAN = Noise(
     width_m=0.0001,
     glimpse_m=0.001,
 )
-"""Nearly what is true: shows whether the mathematics is right."""
+"""Nearly ground truth: shows whether the mathematics is right."""
 NOISY = Noise(
     device=DeviceErrors(
         jitter_ms=1.0,
@@ -102,12 +102,12 @@ NOISY = Noise(
     glimpse_m=0.008,
     pixel_noise=4.0,
 )
-"""As phones and action cameras have it."""
+"""Typical errors of phones and action cameras."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RigConfig:
-    """What a session is recorded with; the same seed gives the same bits."""
+    """Configuration of a recorded session; the same seed gives the same bits."""
 
     noise: Noise = NOISY
     faults: tuple[Fault, ...] = ()
@@ -119,14 +119,14 @@ class RigConfig:
     """Whether the chest camera finds the tags on the gripper."""
     imu: bool = True
     measured: Mapping[str, float] = field(default_factory=dict)
-    """What the person measured with a tape: `board_height_m`, `chest_height_m` [m]; if nothing is given, the
-    height of a board that lies flat."""
+    """What the person measured with a tape: `board_height_m`, `chest_height_m` [m]; empty: the height of a
+    board that lies flat."""
     cameras: Mapping[str, Camera] = field(default_factory=dict)
-    """Others than the noise's own, by role."""
+    """Cameras by role that replace those of `noise`."""
 
     def camera(self, role: str) -> Camera:
         return self.cameras.get(role) or self.noise.cameras()[role]
 
     def rng(self, *what: int) -> np.random.Generator:
-        """Random numbers of one part, the same whatever the others draw."""
+        """Random generator of one part, independent of what the others draw."""
         return np.random.default_rng([self.seed, *what])

@@ -1,4 +1,4 @@
-"""The simulated mobile robot that labels of a capture are made for: `of_task`."""
+"""The simulated mobile robot to which a capture's labels are retargeted: `of_task`."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SimReach:
-    """The simulated mobile robot's arm, its posture as its experts have it."""
+    """Inverse kinematics of the simulated mobile robot's arm, with its experts' posture."""
 
     num_joints = 7
 
@@ -27,15 +27,15 @@ class SimReach:
         self.dq_max = FR3_LIMITS.arm("arm").dq_max
 
     def solve(self, X_BE: pin.SE3, q_start: np.ndarray) -> tuple[np.ndarray, bool]:
-        """Joints (7,) [rad], and whether the hand is there."""
+        """Joints (7,) [rad], and whether the end effector reaches the pose."""
         q = self._kinematics.solve(X_BE, q_start)
         return q, is_there(self._kinematics.forward(q), X_BE)
 
 
 def of_task(task: str) -> Target:
-    """The simulated robot of a household task, and how its policies know the scene.
+    """The simulated robot of a household task, and its policies' scene state.
 
-    InvalidValueError: a task on a table, whose robot has no base.
+    InvalidValueError: a table task, whose robot has no mobile base.
     """
     from calibration.labels.columns import Scene
     from calibration.labels.smoothing import Pace
@@ -56,16 +56,15 @@ def of_task(task: str) -> Target:
         if missing := [name for name in things if name not in labels.glimpses]:
             there = ", ".join(map(in_words, labels.glimpses))
             raise InvalidValueError(
-                f"policies of {task} have to know where these are: {', '.join(map(in_words, missing))}; in "
-                f"the capture nobody says so (glimpses.csv; it has {there or 'nothing'})"
+                f"policies of {task} need the positions of {', '.join(map(in_words, missing))}; "
+                f"the capture's glimpses.csv has {there or 'none'}"
             )
         try:
-            places = places_of(labels, task)
+            positions = places_of(labels, task)
         except InvalidValueError:
-            return np.full(
-                (len(labels), size), np.nan
-            )  # of another capture's demonstrations, not of this one
-        seen = {name: seen_from(x_WB, p_W) for name, p_W in places.items()}
+            # these are another capture's demonstrations
+            return np.full((len(labels), size), np.nan)
+        seen = {name: seen_from(x_WB, p_W) for name, p_W in positions.items()}
         return np.array(
             [environment_state(task, {name: p[k] for name, p in seen.items()}) for k in range(len(labels))]
         )

@@ -1,17 +1,17 @@
-"""Training samples of demonstrations told as a robot's: `samples`.
+"""Training samples of demonstrations retargeted to a robot: `samples`.
 
     rows of frame k      base of k, k+1, ... from the base of k; hand in those bases; width of the fingers
 
-A person is never pushed off course as a scripted expert is; but as base, hand and things are known in one
-world, a frame can be told from beside: the base, or a hand that is free, elsewhere, and rows that lead back.
-Hands of people are hardly turned, so every hand is told turned as well: what a network has seen only as the
-noise of its labels it takes for anything, once a robot's hand leans by some degrees.
+A person is never pushed off course as a scripted expert is. But base, end effector and things are known in
+one world, so a frame can be perturbed: base, or free end effector, are displaced, and the rows correct that.
+A person hardly tilts the gripper, so every frame is tilted as well: a network that knows tilt only as label
+noise predicts arbitrary rows once a robot's end effector leans by some degrees.
 
-And a person is always where her rows are, a robot never: each frame is told once more as of a robot that
-runs an older plan and is off it, whose first rows are that plan's.
+A person is always where the rows are, a robot never: each frame is repeated for a robot that runs an older
+plan and deviates from it; the first rows are that plan's.
 
-And a person who takes something is over it before she goes down, a robot not always: frames around each grip
-are told once more with the hand beside it (`sim.capture.grips`).
+A person is above a thing before reaching down for it, a robot not always: frames around each grip are
+repeated with the end effector beside it (`sim.capture.grips`).
 """
 
 import math
@@ -52,81 +52,82 @@ from sim.tasks.household import TABLE_Z
 
 Planar = Float[np.ndarray, "*n 3"]
 BASE_ASIDE, YAW_ASIDE, HAND_ASIDE = 0.06, 0.10, 0.08
-"""Deviations of what is told from beside [m, rad, m]."""
+"""Standard deviations of a perturbed frame: base, yaw, end effector [m, rad, m]."""
 BACK_ROWS, BACK_ROWS_MIN = 26, 6
-"""Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
+"""Rows within which they correct it; an end effector that is soon busy takes fewer, or is not displaced."""
 LOW_ASIDE, LOW_UP, LOW_ROWS_MIN = 0.012, 0.04, 4
-"""Deviations of a low hand whose fingers do not move yet, each way and up [m], and the rows it needs to come
-back: the last centimetre is learned where nothing but what is seen of the thing can tell it. One whose
-fingers do not move for long, as it wipes, is told as far off as a free one: a person seldom misses a spot and
+"""Deviations of a low end effector whose fingers do not move yet, sideways and up [m], and the rows that it
+needs to return: there the policy learns the last centimetre from the observed thing alone. One whose fingers
+do not move for long, as when it wipes, is displaced as far as a free one: a person seldom misses a spot and
 goes back."""
 DOWN_ROWS, BACK_LOW_ROWS = 6, 16
-"""Rows in which a low hand is down again, and back: one that wipes on its way there misses what it passes."""
+"""Rows until a low end effector is down again, and back: wiping on the way would miss what it passes."""
 TURN_ASIDE = 0.08
-"""Deviation of a hand's turn about each axis of the base [rad]; rows lead back as they do from the base's."""
+"""Deviation of the end effector's rotation about each base axis [rad]; corrected as the base's is."""
 OFF_BASE, OFF_YAW, OFF_HAND, OFF_UP = 0.06, 0.08, 0.05, 0.03
-"""Deviations of a robot from the plan that it runs [m, rad, m, m]; a low hand is never under its plan."""
+"""Deviations of a robot from its plan [m, rad, m, m]; a low end effector is never below the plan."""
 MOST_COMMITTED = 12
-"""Rows of that plan that are given."""
+"""Most rows of that plan that a sample gives."""
 EMPTY_SHARE = 0.1
-"""How many frames from beside show fingers closed on nothing, where rows open them: as after a miss."""
+"""Share of perturbed frames with fingers closed on nothing where the rows open them, as after a miss."""
 MISS_MIN, MISS_MAX, MISS_UP = 0.015, 0.08, 0.05
-"""How far a hand is told beside what it grips, and at most how much higher than it was [m]."""
+"""Offset of the end effector from what it grips, and the most by which it is raised [m]."""
 
 
 def samples(
-    told: RetargetedDemonstration,
+    demonstration: RetargetedDemonstration,
     rng: np.random.Generator,
     *,
     beside: int = 0,
     off_plan: int = 0,
     missed: int = 0,
 ) -> list[StoredDemonstration]:
-    """Every frame as a training sample, so many times from beside, and so many times off its plan; and those
-    around its grips so many times with the hand beside them.
+    """Every frame as a training sample, and its perturbed copies.
 
-    A frame near the end repeats the last row; frames are left out whose rows are not all known.
+    beside, off_plan: copies of each frame displaced, and off its plan. missed: copies of each frame around a
+    grip with the end effector beside it. Frames near the end repeat the last row; frames whose rows are not
+    all known are left out.
     """
-    if (n := len(told)) < 2:
+    if (n := len(demonstration)) < 2:
         return []
-    planned = _Plan(told)
-    known = [k for k in range(n) if told.is_known[k : k + HORIZON].all()]
+    planned = _Plan(demonstration)
+    known = [k for k in range(n) if demonstration.is_known[k : k + HORIZON].all()]
     out = [planned.sample(k, _Aside()) for k in known]
     for _ in range(beside):
         out += [planned.sample(k, _aside(planned, k, rng)) for k in known]
     for _ in range(off_plan):
         out += [planned.sample(k, _off_plan(planned, k, rng)) for k in known]
-    for grip in grips_of(told, planned.command, planned.holds):
-        frames = [k for k in known if k in grip.frames and told.is_known[grip.rows_of(k)].all()]
+    for grip in grips_of(demonstration, planned.command, planned.holds):
+        frames = [k for k in known if k in grip.frames and demonstration.is_known[grip.rows_of(k)].all()]
         out += [planned.missed(k, grip, rng) for k in frames for _ in range(missed)]
     return out
 
 
-def led_rows(told: RetargetedDemonstration) -> Float[np.ndarray, "N 13"]:
-    """All of it as one plan of absolute rows, as `sim.demonstrations.rollout_robot` leads a robot."""
-    planned = _Plan(told)
-    hand = seen_from(told.x_WB, planned.p_led)
-    return np.hstack([told.x_WB, hand, rotation_to_6d(told.R_BE), planned.command[:, None]])
+def led_rows(demonstration: RetargetedDemonstration) -> Float[np.ndarray, "N 13"]:
+    """The demonstration as one plan of absolute rows, which `sim.demonstrations.rollout_robot` executes."""
+    planned = _Plan(demonstration)
+    hand = seen_from(demonstration.x_WB, planned.p_ahead)
+    return np.hstack([demonstration.x_WB, hand, rotation_to_6d(demonstration.R_BE), planned.command[:, None]])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Aside:
-    """How a frame is told otherwise than it was."""
+    """The perturbation of a frame."""
 
     base: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
-    """In B: x, y, yaw."""
+    """Displacement in B: x, y, yaw."""
     hand: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
-    """In W, or in B of a robot that is off its plan [m]."""
+    """Displacement in W, or in B of a robot that is off its plan [m]."""
     turn: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
-    """Of the hand, a rotation vector in B [rad]."""
+    """Rotation vector of the end effector in B [rad]."""
     width: float | None = None
-    """Of fingers that have closed on nothing [m]; None: as they were."""
+    """Width of fingers that have closed on nothing [m]; None: unchanged."""
     num_committed: int = 0
-    """Rows of an older plan that the robot runs and is off; 0: rows lead back from where it is."""
+    """Rows of an older plan that the robot deviates from; 0: the rows correct the displacement."""
 
 
 def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
-    """Somewhere beside; a hand that is low is told nearer, and one that is busy where it was."""
+    """A random displacement: smaller for a low end effector, none for one that is busy."""
     size = rng.random()
     base = size * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
     left, back = planned.free_rows[k], planned.back_rows[k]
@@ -141,7 +142,7 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
 
 
 def _off_plan(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
-    """A robot that runs the rows and is not where they are."""
+    """A robot that runs the rows but is not where they are."""
     hand = rng.random() * rng.standard_normal(3) * [OFF_HAND, OFF_HAND, OFF_UP]
     if planned.is_low(k):
         hand[2] = abs(hand[2])
@@ -154,40 +155,42 @@ def _off_plan(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
 
 
 class _Plan:
-    """The rows of a demonstration, and what is seen at each."""
+    """The rows of a demonstration, and the observation at each."""
 
-    def __init__(self, told: RetargetedDemonstration) -> None:
-        self._told = told
-        self.command, self._is_open = commanded_width(told.width), opened_width(told.width)
+    def __init__(self, demonstration: RetargetedDemonstration) -> None:
+        self._demonstration = demonstration
+        self.command, self._is_open = commanded_width(demonstration.width), opened_width(demonstration.width)
         lag = SERVO_LAG_S / DT_S
-        self.p_led = told.p_WE + lag * np.gradient(told.p_WE, axis=0)
-        v = np.gradient(told.x_WB, DT_S, axis=0)
-        self._v_B = np.array([[*turn_planar(u[:2], -x[2]), u[2]] for u, x in zip(v, told.x_WB, strict=True)])
+        self.p_ahead = demonstration.p_WE + lag * np.gradient(demonstration.p_WE, axis=0)
+        v = np.gradient(demonstration.x_WB, DT_S, axis=0)
+        self._v_B = np.array(
+            [[*turn_planar(u[:2], -x[2]), u[2]] for u, x in zip(v, demonstration.x_WB, strict=True)]
+        )
         moves = np.abs(np.gradient(self.command)) > 1e-3
-        busy = moves | (told.p_WE[:, 2] < TABLE_Z + 0.13)
-        self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(told))]
-        """How many rows from each on the hand is free, up to `BACK_ROWS`."""
-        still = [_rows_until(moves[k : k + BACK_ROWS]) for k in range(len(told))]
-        self.holds = self.command < told.width - 0.5 * SQUEEZE
+        busy = moves | (demonstration.p_WE[:, 2] < TABLE_Z + 0.13)
+        self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(demonstration))]
+        """For each row, how many rows from there the end effector stays free, up to `BACK_ROWS`."""
+        still = [_rows_until(moves[k : k + BACK_ROWS]) for k in range(len(demonstration))]
+        self.holds = self.command < demonstration.width - 0.5 * SQUEEZE
         self.back_rows = [
             free if free >= BACK_ROWS_MIN else 0 if holds else rows
             for free, rows, holds in zip(self.free_rows, still, self.holds, strict=True)
         ]
-        """How many rows from each on lead a hand back that is elsewhere; none: it is told where it was."""
+        """For each row, how many rows bring back a displaced end effector; 0: it is not displaced."""
 
-    def _place(
+    def _moved_with_hand(
         self, p_W: Float[np.ndarray, "3"], k: int, moved: Float[np.ndarray, "3"]
     ) -> Float[np.ndarray, "3"]:
-        """Of a thing, where the hand is elsewhere by so much: with it, if it is held."""
-        off = float(np.linalg.norm(p_W - self._told.p_WE[k]))
+        """A thing's position when the end effector is displaced: it moves along if it is held."""
+        off = float(np.linalg.norm(p_W - self._demonstration.p_WE[k]))
         return p_W + moved if self.holds[k] and off < NEAR else p_W
 
     def is_low(self, k: int) -> bool:
-        """Whether the hand is at work, or will be in a moment."""
+        """Whether the end effector is at work, or is about to be."""
         return self.free_rows[k] < BACK_ROWS_MIN
 
     def _hand_back(self, k: int) -> Float[np.ndarray, "32 3"]:
-        """How much of a hand's offset each way is left, row by row."""
+        """The share of the end effector's offset that is left per axis, row by row."""
         rows = max(self.back_rows[k], 1)
         if not self.is_low(k):
             return np.repeat(led_back(rows)[:, None], 3, axis=1)
@@ -195,54 +198,61 @@ class _Plan:
         return np.column_stack([across, across, down])
 
     def empty(self, k: int, rng: np.random.Generator) -> float | None:
-        """Now and then a width of fingers that have closed on nothing [m], where the rows open them."""
+        """At times, a width of fingers that have closed on nothing [m], where the rows open them."""
         opens = self.command[k : k + 10].min() > self._is_open
         return float(rng.uniform(0.0, 0.05)) if opens and rng.random() < EMPTY_SHARE else None
 
     def sample(self, k: int, aside: _Aside) -> StoredDemonstration:
-        """Frame k, told from beside or off its plan."""
-        told, base, hand = self._told, aside.base, aside.hand
-        at = np.minimum(k + np.arange(HORIZON), len(told) - 1)
-        off_W = np.array([*turn_planar(base[:2], told.x_WB[k, 2]), base[2]])
-        x_now = told.x_WB[k] + off_W
-        leads_back = aside.num_committed == 0
-        back = led_back(BACK_ROWS) if leads_back else np.zeros(HORIZON)
-        x = told.x_WB[at] + back[:, None] * off_W
-        p_W = self.p_led[at] + leads_back * self._hand_back(k) * hand
-        R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[at]
+        """Frame k, displaced or off its plan."""
+        demonstration, base, hand = self._demonstration, aside.base, aside.hand
+        at = np.minimum(k + np.arange(HORIZON), len(demonstration) - 1)
+        off_W = np.array([*turn_planar(base[:2], demonstration.x_WB[k, 2]), base[2]])
+        x_now = demonstration.x_WB[k] + off_W
+        corrects = aside.num_committed == 0
+        back = led_back(BACK_ROWS) if corrects else np.zeros(HORIZON)
+        x = demonstration.x_WB[at] + back[:, None] * off_W
+        p_W = self.p_ahead[at] + corrects * self._hand_back(k) * hand
+        R_B = turns_about_vertical(-back * base[2]) @ demonstration.R_BE[at]
         p_B, R_B = seen_from(x, p_W), np.array([pin.exp3(b * aside.turn) for b in back]) @ R_B
         rows = np.hstack([_relative(x_now, x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
-        if leads_back:
-            now, R_now = seen_from(x_now[None], told.p_WE[[k]] + hand)[0], R_B[0]
+        if corrects:
+            now, R_now = seen_from(x_now[None], demonstration.p_WE[[k]] + hand)[0], R_B[0]
         else:
-            now, R_now = seen_from(x[:1], told.p_WE[[k]])[0] + hand, pin.exp3(aside.turn) @ R_B[0]
-        moved = in_world(x_now[None], now[None])[0] - told.p_WE[k]
-        things = {name: self._place(p[k], k, moved) for name, p in told.things.items()}
-        width = float(told.width[k]) if aside.width is None else aside.width
+            now, R_now = seen_from(x[:1], demonstration.p_WE[[k]])[0] + hand, pin.exp3(aside.turn) @ R_B[0]
+        moved = in_world(x_now[None], now[None])[0] - demonstration.p_WE[k]
+        things = {name: self._moved_with_hand(p[k], k, moved) for name, p in demonstration.things.items()}
+        width = float(demonstration.width[k]) if aside.width is None else aside.width
         return self._seen(k, x_now, now, R_now, width, things, rows, num_committed=aside.num_committed)
 
     def missed(self, k: int, grip: Grip, rng: np.random.Generator) -> StoredDemonstration:
-        """Frame k with the hand, and the base, beside a grip, and rows that try it again."""
-        told = self._told
+        """Frame k with end effector and base beside a grip, and rows that retry it."""
+        demonstration = self._demonstration
         base = rng.random() * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
-        off_W = np.array([*turn_planar(base[:2], told.x_WB[k, 2]), base[2]])
-        way, angle = rng.uniform(MISS_MIN, MISS_MAX), rng.uniform(0.0, 2.0 * math.pi)
-        aside = np.array([way * math.cos(angle), way * math.sin(angle), MISS_UP * rng.random()])
-        led = retry(told, grip, k, aside)
+        off_W = np.array([*turn_planar(base[:2], demonstration.x_WB[k, 2]), base[2]])
+        distance, angle = rng.uniform(MISS_MIN, MISS_MAX), rng.uniform(0.0, 2.0 * math.pi)
+        aside = np.array([distance * math.cos(angle), distance * math.sin(angle), MISS_UP * rng.random()])
+        again = retry(demonstration, grip, k, aside)
         back = led_back(BACK_ROWS)
-        x_now, x = told.x_WB[k] + off_W, _between(told.x_WB, led.at) + back[:, None] * off_W
+        x_now, x = (
+            demonstration.x_WB[k] + off_W,
+            _between(demonstration.x_WB, again.at) + back[:, None] * off_W,
+        )
         turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
-        R_B = turns_about_vertical(-back * base[2]) @ _turned_between(told.R_BE, led.at)
+        R_B = turns_about_vertical(-back * base[2]) @ _turned_between(demonstration.R_BE, again.at)
         R_B = np.array([pin.exp3(b * turn) for b in back]) @ R_B
-        p_led = led.p_WE + SERVO_LAG_S / DT_S * np.gradient(led.p_WE, axis=0)
-        command = np.where(led.opens, MAX_WIDTH, self.command[np.rint(led.at).astype(int)])
-        rows = np.hstack([_relative(x_now, x), seen_from(x, p_led), rotation_to_6d(R_B), command[:, None]])
-        p_now = told.p_WE[k] + aside
-        seen_at = min(k, grip.begins) if grip.takes else k  # nothing that it takes has moved yet
-        things = {name: p[seen_at] for name, p in told.things.items()}
+        p_ahead = again.p_WE + SERVO_LAG_S / DT_S * np.gradient(again.p_WE, axis=0)
+        command = np.where(again.opens, MAX_WIDTH, self.command[np.rint(again.at).astype(int)])
+        rows = np.hstack([_relative(x_now, x), seen_from(x, p_ahead), rotation_to_6d(R_B), command[:, None]])
+        p_now = demonstration.p_WE[k] + aside
+        seen_at = min(k, grip.begins) if grip.takes else k  # what it takes has not moved yet
+        things = {name: p[seen_at] for name, p in demonstration.things.items()}
         if not grip.takes:
             things[grip.thing] = things[grip.thing] + aside
-        width = min(float(told.width[k]), float(self.command[k])) if grip.takes else float(told.width[k])
+        width = (
+            min(float(demonstration.width[k]), float(self.command[k]))
+            if grip.takes
+            else float(demonstration.width[k])
+        )
         return self._seen(k, x_now, seen_from(x_now[None], p_now[None])[0], R_B[0], width, things, rows)
 
     def _seen(
@@ -257,10 +267,10 @@ class _Plan:
         *,
         num_committed: int = 0,
     ) -> StoredDemonstration:
-        """As a robot sees it whose base and hand are there. things: in W."""
-        told = self._told
+        """The sample of a robot whose base and end effector are there. things: positions in W."""
+        demonstration = self._demonstration
         seen = {name: seen_from(x_now[None], p[None])[0] for name, p in things.items()}
-        v_B = turn_planar(self._v_B[k, :2], told.x_WB[k, 2] - x_now[2])
+        v_B = turn_planar(self._v_B[k, :2], demonstration.x_WB[k, 2] - x_now[2])
         state = RobotState(
             t_ns=k * DT_NS,
             parts={
@@ -271,7 +281,9 @@ class _Plan:
         )
         return StoredDemonstration(
             observation=Observation(
-                state=state, environment_state=environment_state(told.task, seen), task=told.words
+                state=state,
+                environment_state=environment_state(demonstration.task, seen),
+                task=demonstration.words,
             ),
             rows=rows,
             num_committed=num_committed,
@@ -279,7 +291,7 @@ class _Plan:
 
 
 def _between(rows: Float[np.ndarray, "N m"], at: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n m"]:
-    """Rows, and what is between them."""
+    """Rows at fractional indices, by linear interpolation."""
     return np.column_stack([np.interp(at, np.arange(len(rows)), column) for column in rows.T])
 
 
@@ -295,13 +307,13 @@ def _rows_until(busy: Bool[np.ndarray, " n"]) -> int:
 
 
 def _posture(p_BE: Float[np.ndarray, "3"], R_BE: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "7"]:
-    """Joints of the robot's arm with its hand there, pointing straight down: for whoever draws it."""
+    """Arm joints with the end effector there, pointing straight down; used for drawing only."""
     yaw = math.atan2(R_BE[1, 0], R_BE[0, 0])
     return solve_down((p_BE - P_BA)[None], np.array([yaw]))[0]
 
 
 def seen_from(x_WB: Float[np.ndarray, "n 3"], p_W: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
-    """Places in W as they are in a base at (x, y, yaw), row by row."""
+    """Positions in W seen from a base at (x, y, yaw), row by row."""
     d = p_W - np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
     c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
     return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]])

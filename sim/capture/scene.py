@@ -1,11 +1,11 @@
 """The rooms of a household task with a person in them in place of the robot: `PersonScene`.
 
-    B     where a robot's base would stand if it did what she does: her intentions are told in it
-    T     her torso: origin between the hips, x forwards, z up along the spine
+    B     base of a robot that would do the same: the person's intentions are expressed in it
+    T     torso: origin between the hips, x forwards, z up along the spine
     C, H  chest and wrist camera (optical: x right, y down, z forwards)      E  between the fingertips
 
-In her hand is the FR3's own gripper. It hangs on a weld to where she wants it, so what it touches can hold it
-up; fingers hold things by friction alone. She herself touches nothing: the body is there to be seen.
+The person holds the FR3's own gripper. A weld ties it to its target, so contacts can hold it back; fingers
+hold things by friction alone. The body has no contacts: it is there to be seen.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,20 +26,20 @@ from sim.scene.task import Task
 from sim.scene.world import World
 
 WELD_S = 0.015
-"""Time constant of the weld: the gripper runs behind where it is wanted by twice that [s]."""
+"""Time constant of the weld: the gripper lags its target by twice that [s]."""
 HAND_LAG_S = 2 * WELD_S
 P_HAND_H, LOOKS_AT = (0.085, 0.0, 0.02), (0.010, 0.0, 0.18)
-"""Wrist camera in the hand body, and what it looks at [m]: the robot's."""
+"""Wrist camera in the hand body, and the point it looks at [m], as on the robot."""
 WRIST_FOVY, CHEST_FOVY = 70.0, 100.0
-"""Of the cameras that are drawn with by default [degrees]."""
+"""Vertical fields of view of the default cameras [degrees]."""
 X_HAND_E = pin.SE3(np.eye(3), np.array(P_HAND_E))
 _ATTACHED = "held_"
 BOARD = "board"
-"""Name of the body that stands where the calibration board does; a rig gives it a face."""
+"""Name of the calibration board's body; a rig gives it a face."""
 
 
 def optical(position: Sequence[float], target: Sequence[float], up: Sequence[float]) -> pin.SE3:
-    """Pose of a camera at a place that looks at another one [m], with `up` upwards in its picture."""
+    """Pose of a camera at a position that looks at a target [m], with `up` upwards in its image."""
     p = np.array(position)
     z = np.array(target) - p
     z /= np.linalg.norm(z)
@@ -50,7 +50,7 @@ def optical(position: Sequence[float], target: Sequence[float], up: Sequence[flo
 
 X_HAND_H = optical(P_HAND_H, LOOKS_AT, up=(1.0, 0.0, 0.0))
 X_HE = X_HAND_H.inverse() * X_HAND_E
-"""From the wrist camera to between the fingertips: what a hand-eye calibration has to find."""
+"""Pose of E in the wrist camera: what a hand-eye calibration has to find."""
 
 
 def chest_camera(*, p_TC: tuple[float, float, float], down: float) -> pin.SE3:
@@ -65,10 +65,10 @@ def build_scene(
     board_half: tuple[float, float] | None = None,
     decorate: Callable[[mujoco.MjSpec], None] | None = None,
 ) -> mujoco.MjModel:
-    """Compile the rooms, the person, her gripper and the task's objects into one model.
+    """Compile the rooms, the person, the gripper and the task's objects into one model.
 
     board_half: half of the calibration board's edges [m], if there is one in the rooms.
-    decorate: adds what is seen and never touched; snapshots stay those of the plain scene.
+    decorate: adds visible geometry without contacts; snapshots stay those of the plain scene.
     """
     spec = mujoco.MjSpec()
     spec.modelname = f"{task.name}, by a person"
@@ -92,7 +92,7 @@ def _add_gripper(spec: mujoco.MjSpec) -> None:
     arm.option.integrator = spec.option.integrator
     spec.worldbody.add_frame().attach_body(arm.body("hand"), _ATTACHED, "")
     for part in (*spec.bodies, *spec.geoms, *spec.sites):
-        part.name = part.name.removeprefix(_ATTACHED)  # attached without a prefix, MuJoCo would warn
+        part.name = part.name.removeprefix(_ATTACHED)  # MuJoCo warns if the prefix is empty
     hand = spec.body("hand")
     hand.pos, hand.quat = [0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]
     hand.add_freejoint(name="hand")
@@ -104,7 +104,7 @@ def _add_gripper(spec: mujoco.MjSpec) -> None:
 
 
 def _add_hips(spec: mujoco.MjSpec) -> None:
-    """A body that is led and not pushed, with its joints at B: what she wears at the hips goes with it."""
+    """Add a kinematic body with its joints at B; things worn at the hips move with it."""
     hips = spec.worldbody.add_body(name="base", pos=P_BA)
     axis = [-P_BA[0], -P_BA[1], 0.0]
     for name, kind, direction in (
@@ -131,7 +131,7 @@ def _add_cameras(spec: mujoco.MjSpec) -> None:
 
 
 def _add_board(spec: mujoco.MjSpec, half: tuple[float, float]) -> None:
-    """Its frame is in a corner of the face: x along one edge, y along the other, z into the board."""
+    """Add the board; its frame is in a corner of the face: x, y along the edges, z into the board."""
     board = spec.worldbody.add_body(name=BOARD, mocap=True)
     thickness = 0.004
     board.add_geom(
@@ -146,7 +146,7 @@ def _add_board(spec: mujoco.MjSpec, half: tuple[float, float]) -> None:
 
 
 class PersonScene:
-    """Physics of one demonstration, stepped by whoever leads the person; tasks take it for their `World`."""
+    """Physics of one demonstration, stepped by its caller; tasks use it as their `World`."""
 
     def __init__(self, task: Task, *, board_half: tuple[float, float] | None = None) -> None:
         self.task = task
@@ -164,11 +164,11 @@ class PersonScene:
 
     @property
     def as_world(self) -> World:
-        """Itself, as the tasks' methods name it: they ask for nothing else of a world."""
+        """This scene, typed as the `World` of the tasks' methods, of which they use nothing else."""
         return cast(World, self)
 
     def reset(self, seed: int) -> None:
-        """Draw the rooms that belong to a seed: the same as for the robot."""
+        """Draw the rooms of a seed, the same as for the robot."""
         self.seed, self._num_steps = seed, 0
         mujoco.mj_resetData(self.model, self.data)
         self.task.reset(self.as_world, np.random.default_rng(seed))
@@ -183,12 +183,12 @@ class PersonScene:
 
     @property
     def x_WB(self) -> Float[np.ndarray, "3"]:
-        """Where the base is that her intentions are told in (x, y, yaw), a copy."""
+        """Pose of B, in which intentions are expressed (x, y, yaw), a copy."""
         return self.data.qpos[self._base : self._base + NUM_BASE_JOINTS].copy()
 
     @property
     def V_WB_B(self) -> Float[np.ndarray, "3"]:
-        """Its twist."""
+        """Twist of B."""
         v = self.data.qvel[self._dbase : self._dbase + NUM_BASE_JOINTS]
         return turn_planar(v, -self.data.qpos[self._base + 2])
 
@@ -204,19 +204,19 @@ class PersonScene:
         return pin.SE3(body.xmat.reshape(3, 3).copy(), body.xpos.copy())
 
     def place_base(self, x_WB: Float[np.ndarray, "3"]) -> None:
-        """Put B somewhere at rest."""
+        """Place B at a pose, at zero velocity."""
         self.data.qpos[self._base : self._base + NUM_BASE_JOINTS] = x_WB
         self.data.qvel[self._dbase : self._dbase + NUM_BASE_JOINTS] = 0.0
 
     def place_robot(self, q: Float[np.ndarray, "7"], width: float) -> None:
-        """Put the gripper where an arm on B would have it at joints q [rad], its fingers `width` apart."""
+        """Place the gripper where an arm on B has it at joints q [rad], its fingers `width` apart."""
         x = self.x_WB
         turn = pin.utils.rotate("z", float(x[2]))
         X_WB = pin.SE3(turn, np.array([x[0], x[1], 0.0]))
         self.place_hand(X_WB * self._kinematics.forward(q), width)
 
     def place_hand(self, X_WE: pin.SE3, width: float) -> None:
-        """Put the gripper somewhere at rest."""
+        """Place the gripper at a pose, at zero velocity."""
         self.lead_hand(X_WE, width)
         self.data.qpos[self._hand : self._hand + 3] = self.data.mocap_pos[self._target]
         self.data.qpos[self._hand + 3 : self._hand + 7] = self.data.mocap_quat[self._target]
@@ -224,20 +224,20 @@ class PersonScene:
         self.data.qpos[self._fingers : self._fingers + 2] = width / 2
 
     def lead_hand(self, X_WE: pin.SE3, width: float) -> None:
-        """Where she wants the gripper from now on, and its fingers."""
+        """Set the target of the gripper's pose and width."""
         X = X_WE * X_HAND_E.inverse()
         self.data.mocap_pos[self._target] = X.translation
         self.data.mocap_quat[self._target] = quaternion_from_rotation(X.rotation)
         self.data.ctrl[0] = min(max(width, 0.0), MAX_WIDTH)
 
     def put(self, name: str, X_WO: pin.SE3) -> None:
-        """Stand a body that nothing moves (chest camera, board) at a pose."""
+        """Place a mocap body (chest camera, board) at a pose."""
         i = int(self.model.body(name).mocapid[0])
         self.data.mocap_pos[i] = X_WO.translation
         self.data.mocap_quat[i] = quaternion_from_rotation(X_WO.rotation)
 
     def step(self, x_WB: Float[np.ndarray, "3"], v_W: Float[np.ndarray, "3"]) -> None:
-        """One step of physics, with B brought to x_WB at velocity v_W whatever hangs on it."""
+        """Advance physics by one step, with B at x_WB and velocity v_W regardless of loads."""
         qpos, qvel = self.data.qpos, self.data.qvel
         qpos[self._base : self._base + NUM_BASE_JOINTS] = x_WB
         qvel[self._dbase : self._dbase + NUM_BASE_JOINTS] = v_W
@@ -247,6 +247,6 @@ class PersonScene:
             self._next_event_ns = self.task.apply_event(self.as_world)
 
     def snapshot(self) -> Float[np.ndarray, " P"]:
-        """Everything that shows in a picture, for `sim.scene.world.show_snapshot`."""
+        """Everything visible in an image, for `sim.scene.world.show_snapshot`."""
         mocap = np.hstack([self.data.mocap_pos, self.data.mocap_quat])
         return np.concatenate([self.data.qpos, mocap.ravel()])

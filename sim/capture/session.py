@@ -1,7 +1,7 @@
-"""A session on disk: what the devices say in FOLDER/capture, the hidden truth beside it in FOLDER/truth.
+"""A session on disk: the devices' recordings in FOLDER/capture, the hidden truth in FOLDER/truth.
 
 takes ─► recording ─► per device: frames ─► odometry, IMU ─► stamps of its own clock ─► CaptureWriter
-                                     └────► corners, tags, glimpses (by projection, or pictures drawn)
+                                     └────► corners, tags, glimpses (by projection, or in drawn images)
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ def simulate_session(
     X_EH: pin.SE3 = X_EH,
     pictures: Pictures | None = None,
 ) -> Truth:
-    """Record takes by a rig: FOLDER/capture as devices would write it, FOLDER/truth beside it.
+    """Record takes with a rig: FOLDER/capture as devices would write it, and FOLDER/truth.
 
-    X_EH: the wrist camera on the gripper. pictures: draws a device's pictures, one for each that is kept; the
-    board and the tags are then to be found in the video. None: no video; corners and tags are written as a
+    X_EH: the wrist camera on the gripper. pictures: draws a device's images, one for each kept frame; board
+    and tags then have to be detected in the video. None: no video; corners and tags are written as a
     detector would have found them.
     """
     recording = record([Take.of(each) if isinstance(each, Performance) else each for each in takes])
@@ -51,7 +51,7 @@ def simulate_session(
 
 
 def _device(role: str, X_W: Trajectory, recording: Recording, config: RigConfig) -> Device:
-    """Run one device."""
+    """Simulate one device."""
     errors, camera = config.noise.device, config.camera(role)
     rng = config.rng(STREAMS[role], 1)
     start, stop = int(X_W.t_ns[0]) + _EDGE_NS, int(X_W.t_ns[-1]) - _EDGE_NS
@@ -70,9 +70,9 @@ def _device(role: str, X_W: Trajectory, recording: Recording, config: RigConfig)
     wrong = np.clip(rng.normal(size=len(frames)) * errors.stamp_ms * 1e6, -3e6, 3e6).astype(np.int64)
     path, jumps, vio = X_W.sampled(frames), [], errors.vio
     if jump := fault.find(config.faults, fault.VioJump, role=role):
-        way = config.rng(STREAMS[role], 9).normal(size=3) * np.array([1.0, 1.0, 0.3])
-        way *= jump.metres / np.linalg.norm(way)
-        jumps.append(Jump(t_ns=middle(recording), p=(float(way[0]), float(way[1]), float(way[2]))))
+        p = config.rng(STREAMS[role], 9).normal(size=3) * np.array([1.0, 1.0, 0.3])
+        p *= jump.metres / np.linalg.norm(p)
+        jumps.append(Jump(t_ns=middle(recording), p=(float(p[0]), float(p[1]), float(p[2]))))
     lost = fault.find(config.faults, fault.LostTracking, role=role)
     odometry = run_vio(
         path,

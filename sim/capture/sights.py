@@ -1,4 +1,4 @@
-"""What detectors find in the pictures of a recording, without pictures: board, tags, things."""
+"""Simulated detections in the images of a recording, without images: board, tags, things."""
 
 import numpy as np
 import pinocchio as pin
@@ -23,7 +23,7 @@ def see_board(
     inside: Bool[np.ndarray, " N"],
     rng: np.random.Generator,
 ) -> Sight:
-    """Points p_B of a board that stands still, in those of the pictures kept; `picture` counts all frames."""
+    """Detect points p_B of a stationary board in kept images; `picture` counts all frames."""
     centre = X_WB.act(board.centre_B)
     rows = device.kept[inside[device.kept]]
     if not rows.size:
@@ -35,7 +35,7 @@ def see_board(
 
 
 def see_cube(device: Device, recording: Recording, rng: np.random.Generator) -> Sight:
-    """Corners of the gripper's cube in the chest's pictures; point is 4 * face + corner."""
+    """Detect corners of the gripper's cube in the chest's images; point is 4 * face + corner."""
     rows = device.kept
     E = recording.X_WE.sampled(device.frames[rows])
     C = device.X_W.sampled(device.frames[rows])
@@ -44,8 +44,8 @@ def see_cube(device: Device, recording: Recording, rng: np.random.Generator) -> 
     corners = np.einsum("nij,kj->nki", E.R, points) + E.p[:, None, :]
     for k, tag in enumerate(faces):
         normal = -E.R @ tag.X_ET.rotation[:, 2]
-        way = C.p - corners[:, 4 * k : 4 * k + 4].mean(axis=1)
-        facing = (normal * way).sum(axis=1) / np.linalg.norm(way, axis=1) > _SLANT
+        view = C.p - corners[:, 4 * k : 4 * k + 4].mean(axis=1)
+        facing = (normal * view).sum(axis=1) / np.linalg.norm(view, axis=1) > _SLANT
         corners[~facing, 4 * k : 4 * k + 4] = np.nan
     return _whole_tags(_looked(device, rows, corners, rng))
 
@@ -53,9 +53,9 @@ def see_cube(device: Device, recording: Recording, rng: np.random.Generator) -> 
 def see_things(
     device: Device, recording: Recording, span: Span, rng: np.random.Generator, *, noise_m: float
 ) -> list[tuple[int, str, np.ndarray, float]]:
-    """(picture, name, place in the camera, standard deviation [m]) of what a detector finds within a span.
+    """(frame, name, position in the camera, standard deviation [m]) of each detection within a span.
 
-    It does not see through the picture's edge nor further than THINGS_REACH_M; it does see through walls.
+    Things outside the image or beyond THINGS_REACH_M are not found; walls do not occlude.
     """
     times = device.frames[device.kept]
     rows = device.kept[(times >= span.start_ns) & (times < span.stop_ns)]
@@ -69,13 +69,13 @@ def see_things(
             seen = device.camera.lens.sees(device.camera.lens.project(p_C))
         seen &= (p_C[:, 2] > 0.05) & (far < THINGS_REACH_M)
         sigma = noise_m * np.maximum(far, 0.3)
-        said = p_C + rng.normal(size=p_C.shape) * sigma[:, None]
-        found += [(int(rows[i]), name, said[i], float(sigma[i])) for i in np.flatnonzero(seen)]
+        measured = p_C + rng.normal(size=p_C.shape) * sigma[:, None]
+        found += [(int(rows[i]), name, measured[i], float(sigma[i])) for i in np.flatnonzero(seen)]
     return sorted(found, key=lambda each: each[0])
 
 
 def board_during(recording: Recording) -> list[tuple[Span, pin.SE3]]:
-    """When a board is there, and where."""
+    """Spans with a board, and its pose."""
     spans = [(span, recording.takes[span.take].X_WB) for span in recording.spans_of(ANCHOR)]
     return [(span, X_WB) for span, X_WB in spans if X_WB is not None]
 
@@ -89,13 +89,13 @@ def _looked(device: Device, rows: np.ndarray, points: np.ndarray, rng: np.random
 
 
 def _enough(sight: Sight, least: int) -> Sight:
-    """Without pictures that show less."""
+    """Drop images that show fewer than `least` points."""
     _, back, count = np.unique(sight.picture, return_inverse=True, return_counts=True)
     return sight.kept(count[back] >= least)
 
 
 def _whole_tags(sight: Sight) -> Sight:
-    """Only tags of which all four corners are seen, large enough to be read."""
+    """Keep tags with all four corners visible and large enough to be read."""
     key = sight.picture * 64 + sight.point // 4
     _, back, count = np.unique(key, return_inverse=True, return_counts=True)
     sight = sight.kept(count[back] == 4)

@@ -1,4 +1,4 @@
-"""Demonstrations of a dataset of labels, told as a robot's: `retargeted_in`."""
+"""Demonstrations of a dataset of labels, retargeted to a robot: `retargeted_in`."""
 
 import math
 from dataclasses import replace
@@ -19,34 +19,39 @@ from sim.capture.retargeted import RetargetedDemonstration, in_world
 from sim.capture.things import names_of
 
 _FARTHEST_M, _WIDEST_M = 3.0, 0.3
-"""A hand is from its base, and fingers are apart, on the scale of people."""
+"""Plausible limits, at human scale, of hand distance from the base and of gripper width."""
 
 
 def has_places(folder: Path) -> bool:
-    """Whether `capture label --task` has made it: frames can be told from beside."""
+    """Whether `capture label --task` made the dataset, so that frames can be displaced."""
     return PLACES in StoredDataset(folder).features
 
 
 def retargeted_in(folder: Path, task: str) -> list[RetargetedDemonstration]:
-    """Its episodes, whichever labels are its action. InvalidValueError: it is of another task, or damaged."""
+    """The dataset's episodes, whichever kind of labels its action has.
+
+    InvalidValueError: it is of another task, or damaged.
+    """
     import pyarrow as pa
 
     dataset = StoredDataset(folder)
     wanted = [f"{name}.{axis}" for name in names_of(task) for axis in "xyz"]
     if (there := dataset.names(PLACES)) != wanted:
         raise InvalidValueError(
-            f"{folder} knows where these are: {', '.join(there)}; {task} needs {', '.join(wanted)}"
+            f"{folder}: expected positions of {', '.join(wanted)} for {task}, got {', '.join(there)}"
         )
     try:
         kind: Kind = dataset.features[ACTION]["info"]["labels"]
-        return [_told(dataset, episode, task, kind) for episode in dataset.episodes]
+        return [_retargeted(dataset, episode, task, kind) for episode in dataset.episodes]
     except InvalidValueError:
         raise
     except (LookupError, TypeError, ValueError, OSError, pa.ArrowException) as error:
         raise InvalidValueError(f"the labels in {folder} are damaged: {error!r:.300}") from error
 
 
-def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind) -> RetargetedDemonstration:
+def _retargeted(
+    dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind
+) -> RetargetedDemonstration:
     table, things = dataset.table(episode), names_of(task)
     rows = array_of(table, ACTION, (len(ACTION_NAMES),)).astype(float)
     places = array_of(table, PLACES, (3 * len(things),)).astype(float)
@@ -55,7 +60,7 @@ def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind)
     which = f"{dataset.root}, episode {episode.index}"
     if not has_width.any():
         raise InvalidValueError(
-            f"{which} says nowhere how far the gripper is open: film its tags, or have it stream its width"
+            f"{which}: the gripper's width is missing; film its tags, or have it stream its width"
         )
     _refuse_found(which, dataset, episode, is_known)
     _refuse_unlikely(which, rows[is_known], kind)
@@ -76,7 +81,7 @@ def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind)
 
 
 def _refuse_found(which: str, dataset: StoredDataset, episode: StoredEpisode, is_known: np.ndarray) -> None:
-    """InvalidValueError: as `dataset check` finds: rows are missing, or what is learned from is no number."""
+    """InvalidValueError: `dataset check` finds missing rows, or training values that are not finite."""
     all_numbers = numbers_of(dataset, episode)
     learned = {name: all_numbers.columns[name] for name in (ACTION, PLACES)}
     learned = {name: np.where(is_known[:, None], each, 0.0) for name, each in learned.items()}
@@ -87,7 +92,7 @@ def _refuse_found(which: str, dataset: StoredDataset, episode: StoredEpisode, is
 
 
 def _refuse_unlikely(which: str, rows: np.ndarray, kind: Kind) -> None:
-    """InvalidValueError: what is to be learned from is not in metres and radians."""
+    """InvalidValueError: training values are not in metres and radians."""
     off = np.linalg.norm(rows[:, 3:6] - (kind == "world") * np.pad(rows[:, :2], ((0, 0), (0, 1))), axis=1)
     far, widest = float(off.max(initial=0.0)), float(rows[:, 12].max(initial=0.0))
     if far > _FARTHEST_M or widest > _WIDEST_M:

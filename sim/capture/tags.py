@@ -1,4 +1,4 @@
-"""Fiducial tags of the hand-held gripper: a cube behind the hand for the chest camera, two on the fingers.
+"""Fiducial tags of the hand-held gripper: a cube behind it for the chest camera, two on the fingers.
 
 Frame T of a tag is the board's: x to its right, y down as it is read, z into it. Corners in the order of
 OpenCV's detector: top left, top right, bottom right, bottom left.
@@ -15,10 +15,10 @@ from jaxtyping import Float
 DICTIONARY = "4X4_50"
 CUBE_EDGE_M, CUBE_TAG_M = 0.06, 0.048
 CUBE_P_E = (0.0, 0.0, -0.19)
-"""The cube's middle in E: behind the hand, on its axis [m]."""
+"""The cube's centre in E: behind the gripper, on its axis [m]."""
 FINGER_TAG_M = 0.016
 FINGER_P_E = (0.0, 0.012, -0.035)
-"""A finger's tag in E at width 0, for the one towards +y [m]."""
+"""Position in E, at width 0, of the tag on the finger towards +y [m]."""
 _FACES = {10: (1, 0, 0), 11: (-1, 0, 0), 12: (0, 1, 0), 13: (0, -1, 0), 14: (0, 0, -1)}
 """Number -> outward normal in E."""
 
@@ -47,7 +47,7 @@ class Tag:
 
 
 def cube() -> tuple[Tag, ...]:
-    """The five faces that can be seen."""
+    """Tags of the five visible faces."""
     tags = []
     for number, normal in _FACES.items():
         z = -np.array(normal, dtype=float)
@@ -72,7 +72,7 @@ def finger_corners_E(width: Float[np.ndarray, " N"], *, side: int) -> Float[np.n
 
 
 def described() -> Mapping[str, Any]:
-    """What is written on a real gripper's data sheet, as captures keep it under `tags`."""
+    """The data sheet of the gripper's tags, as captures store it under `tags`."""
     return {
         "dictionary": DICTIONARY,
         "cube": [tag.to_dict() for tag in cube()],

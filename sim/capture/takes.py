@@ -1,6 +1,6 @@
-"""What a person does in front of running cameras: `Take`, and several of them in one recording: `Recording`.
+"""What a person does while the cameras run: `Take`, and several of them in one recording: `Recording`.
 
-take 0      bridge     take 1           bridge     take 2          the devices run through it all, so
+take 0      bridge     take 1           bridge     take 2          the devices run throughout, so
 ─────────┐  ┄┄┄┄┄┄┄  ┌──────────────┐   ┄┄┄┄┄┄   ┌─────────►       between takes the person walks on
 """
 
@@ -22,45 +22,45 @@ from sim.capture.walks import STEP_NS
 DEMONSTRATION, ANCHOR, SYNC, LEAN, WALK = "demonstration", "anchor", "sync", "lean", "walk"
 KINDS = (DEMONSTRATION, ANCHOR, SYNC, LEAN, WALK)
 _SPEED, _TURN = 0.5, 1.0
-"""Of a person between takes [m/s, rad/s]."""
+"""Speeds of the person between takes [m/s, rad/s]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Take:
-    """One demonstration or calibration clip, as it truly was; times start at 0 and are `STEP_NS` apart."""
+    """Ground truth of a demonstration or calibration clip; times start at 0, `STEP_NS` apart."""
 
     kind: str
     X_WC: Trajectory
-    """The chest camera in the room, optical."""
+    """Path of the chest camera's optical frame in the room."""
     X_WE: Trajectory
-    """The TCP."""
+    """Path of the TCP."""
     x_WG: Float[np.ndarray, "N 3"]
-    """The person on the floor, without gait: x, y [m], yaw [rad]."""
+    """Pose of the person on the floor, without gait: x, y [m], yaw [rad]."""
     width: Float[np.ndarray, " N"]
-    """Of the gripper [m]."""
+    """Gripper width [m]."""
     X_WB: pin.SE3 | None = None
-    """The board, where there is one."""
+    """Pose of the board, if any."""
     things: Mapping[str, Float[np.ndarray, "N 3"]] = field(default_factory=dict)
-    """Where things are [m]; (N, 3), or (1, 3) if they stay."""
+    """Positions of things [m]; (N, 3), or (1, 3) if they stay."""
     success: bool = True
     performance: Performance | None = None
-    """What it was made of: pictures need its snapshots."""
+    """Its source: images need the snapshots."""
 
     def __post_init__(self) -> None:
         n = len(self.X_WC)
         if self.kind not in KINDS:
-            raise InvalidValueError(f"a take is one of {', '.join(KINDS)}; got {self.kind!r}")
+            raise InvalidValueError(f"expected a take of kind {', '.join(KINDS)}; got {self.kind!r}")
         if len(self.X_WE) != n or self.x_WG.shape != (n, 3) or self.width.shape != (n,):
             raise InvalidValueError(
-                f"a take of {n} times has as many hands, bodies and widths; got {len(self.X_WE)}, "
+                f"expected {n} rows of X_WE, x_WG and width, as of X_WC; got {len(self.X_WE)}, "
                 f"{self.x_WG.shape} and {self.width.shape}"
             )
         if not np.array_equal(self.X_WC.t_ns, np.arange(n) * STEP_NS):
-            raise InvalidValueError(f"a take's times are 0, {STEP_NS}, {2 * STEP_NS}, ... ns")
+            raise InvalidValueError(f"expected a take's times to be 0, {STEP_NS}, {2 * STEP_NS}, ... ns")
 
     @classmethod
     def of(cls, performance: Performance) -> Self:
-        """What a performance is for the rig."""
+        """The take of a performance."""
         t_ns = performance.t_ns - performance.t_ns[0]
         tracking = np.full(len(t_ns), OK)
         C, E = (
@@ -92,7 +92,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording:
-    """All that happened while the cameras ran."""
+    """Everything that happened while the cameras ran."""
 
     takes: tuple[Take, ...]
     spans: tuple[Span, ...]
@@ -105,22 +105,22 @@ class Recording:
         return tuple(span for span in self.spans if span.kind == kind)
 
     def things(self, span: Span, t_ns: np.ndarray) -> dict[str, Float[np.ndarray, "M 3"]]:
-        """Where things are at true times within a span."""
+        """Positions of things at true times within a span."""
         at = t_ns - span.start_ns
-        places = {}
+        positions = {}
         for name, path in self.takes[span.take].things.items():
             times = np.arange(len(path)) * STEP_NS
-            places[name] = np.column_stack([np.interp(at, times, path[:, i]) for i in range(3)])
-        return places
+            positions[name] = np.column_stack([np.interp(at, times, path[:, i]) for i in range(3)])
+        return positions
 
 
 def record(takes: Sequence[Take], *, lead_ns: int = NS_PER_S) -> Recording:
-    """The takes one after the other, with ways between them; cameras run a while before and after.
+    """Join takes one after the other, with paths between them; cameras run a while before and after.
 
-    lead_ns: how long the person stands at the begin and the end [ns].
+    lead_ns: how long the person is stationary at the beginning and the end [ns].
     """
     if not takes:
-        raise InvalidValueError("a recording has at least one take")
+        raise InvalidValueError("expected at least one take in a recording, got none")
     pieces = [_held(takes[0], 0, lead_ns)]
     spans: list[Span] = []
     for i, take in enumerate(takes):
@@ -162,7 +162,7 @@ def _held(take: Take, i: int, for_ns: int) -> _Piece:
 
 
 def _bridge(before: Take, after: Take) -> _Piece:
-    """From the last of one take to the first of the next, as fast as a person walks and turns."""
+    """The path from the end of one take to the start of the next, as fast as a person walks and turns."""
     far = max(
         np.linalg.norm(after.X_WC.p[0] - before.X_WC.p[-1]) / _SPEED,
         np.linalg.norm(after.X_WE.p[0] - before.X_WE.p[-1]) / _SPEED,
@@ -175,16 +175,16 @@ def _bridge(before: Take, after: Take) -> _Piece:
     turned = (after.x_WG[0, 2] - before.x_WG[-1, 2] + np.pi) % (2 * np.pi) - np.pi
     x_end = np.array([*after.x_WG[0, :2], before.x_WG[-1, 2] + turned])
     return (
-        _led(before.X_WC.p[-1], after.X_WC.p[0], u),
+        _blended(before.X_WC.p[-1], after.X_WC.p[0], u),
         slerp(*_both(before.X_WC.q[-1], after.X_WC.q[0], count), u),
-        _led(before.X_WE.p[-1], after.X_WE.p[0], u),
+        _blended(before.X_WE.p[-1], after.X_WE.p[0], u),
         slerp(*_both(before.X_WE.q[-1], after.X_WE.q[0], count), u),
-        _led(before.x_WG[-1], x_end, u),
-        _led(before.width[-1:], after.width[:1], u)[:, 0],
+        _blended(before.x_WG[-1], x_end, u),
+        _blended(before.width[-1:], after.width[:1], u)[:, 0],
     )
 
 
-def _led(a: np.ndarray, b: np.ndarray, u: np.ndarray) -> np.ndarray:
+def _blended(a: np.ndarray, b: np.ndarray, u: np.ndarray) -> np.ndarray:
     return a + u[:, None] * (b - a)
 
 

@@ -1,7 +1,7 @@
-"""What there is to see in the rooms of a task, as points with names, and the task's scene told by them.
+"""The visible things of a task's rooms, as named points, and the task's scene state computed from them.
 
 A detector on a video finds points; a direction (through the door, along a counter) is that from a point to
-another one, `REACH` further on what it belongs to.
+another one, `REACH` further on the same object.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from sim.capture.scene import PersonScene
 from sim.tasks.clear import BIN_HEIGHT, BIN_P, is_over_bin
 
 BIN = "bin"
-"""At her hip: where the robot has its own, which says how its base is to stand to her."""
+"""The bin at the person's hip; the robot's own bin aligns its base with the person."""
 REACH = 1.0
-"""From the first point of a direction to the second [m]."""
+"""Distance from the first point of a direction to the second [m]."""
 Points = Mapping[str, Float[np.ndarray, "*n 3"]]
 _LAYOUT: dict[str, tuple[tuple[str, int], ...]] = {
     "fetch": (
@@ -33,32 +33,32 @@ _LAYOUT: dict[str, tuple[tuple[str, int], ...]] = {
     "clear": (("cup_0", 3), ("cup_1", 3), ("cup_2", 3), ("counter>across", 2)),
     "drawer": (("cup", 3), ("handle", 3), ("opening", 1), ("cabinet>out", 2)),
 }
-"""In the order of the task's environment state: points with as many coordinates, and directions a>b."""
+"""The task's environment state, in order: points with their number of coordinates, and directions a>b."""
 _WORDS: Mapping[str, str] = {
     "cup": "the cup",
     "tray": "the tray",
     "door": "the middle of the doorway",
-    "door>through": "the way through the doorway",
-    "door>table_a": "the way from the doorway to the first table",
-    "door>table_b": "the way from the doorway to the second table",
+    "door>through": "the direction through the doorway",
+    "door>table_a": "the direction from the doorway to the first table",
+    "door>table_b": "the direction from the doorway to the second table",
     "frontier": "the edge up to which the counter is wiped",
-    "end": "the far end of what is to be wiped",
-    "end>along": "the way along the counter",
-    "end>across": "the way across the counter",
+    "end": "the far end of the area to wipe",
+    "end>along": "the direction along the counter",
+    "end>across": "the direction across the counter",
     "cup_0": "the first cup",
     "cup_1": "the second cup",
     "cup_2": "the third cup",
     "counter": "the middle of the counter",
-    "counter>across": "the way across the counter",
-    BIN: "the bin at her hip",
+    "counter>across": "the direction across the counter",
+    BIN: "the bin at the person's hip",
     "handle": "the drawer's handle",
     "cabinet": "the cabinet",
-    "cabinet>out": "the way in which the drawer opens",
+    "cabinet>out": "the direction in which the drawer opens",
 }
 
 
 def names_of(task: str) -> tuple[str, ...]:
-    """The points of a task that are seen."""
+    """Names of a task's visible points."""
     names: list[str] = []
     for name, _ in _layout(task):
         if name == "opening":
@@ -68,7 +68,7 @@ def names_of(task: str) -> tuple[str, ...]:
 
 
 def in_words(name: str) -> str:
-    """What a thing is for a person; its own name, if it is none of these tasks'."""
+    """A thing's description for the user; its own name if it is unknown."""
     return _WORDS.get(name, name)
 
 
@@ -79,7 +79,7 @@ def _layout(task: str) -> tuple[tuple[str, int], ...]:
 
 
 def points_in_world(scene: PersonScene) -> dict[str, Float[np.ndarray, "3"]]:
-    """Where they are now, in W: read off what the task's own tracker would measure."""
+    """The points' current positions in W, from what the task's own tracker would measure."""
     task, x = scene.task.name, scene.x_WB
     seen = scene.task.environment_state(scene.as_world)
     out: dict[str, np.ndarray] = {}
@@ -90,16 +90,16 @@ def points_in_world(scene: PersonScene) -> dict[str, Float[np.ndarray, "3"]]:
             out["cabinet"] = out["handle"] * 1.0
             opening = float(numbers[0])
         elif ">" in name:
-            first, way = name.partition(">")[0], turn_planar(numbers, float(x[2]))
+            first, direction = name.partition(">")[0], turn_planar(numbers, float(x[2]))
             if name == "cabinet>out":
-                out[first] = out["handle"] - opening * np.array([*way, 0.0])
+                out[first] = out["handle"] - opening * np.array([*direction, 0.0])
             elif first not in out:
                 out[first] = _counter(scene)
-            out[name] = out[first] + REACH * np.array([*way, 0.0])
+            out[name] = out[first] + REACH * np.array([*direction, 0.0])
         else:
             p = turn_planar(numbers[:2], float(x[2])) + x[:2]
             out[name] = np.array([*p, numbers[2] if size == 3 else 1.0])
-    if task == "clear":  # a detector that follows things keeps their names apart, whichever is nearest
+    if task == "clear":  # a tracker keeps names of things apart, whichever is nearest
         p = turn_planar(np.array(BIN_P[:2]), float(x[2])) + x[:2]
         out[BIN] = np.array([*p, BIN_P[2]])
         for i in range(3):
@@ -112,12 +112,12 @@ def _counter(scene: PersonScene) -> Float[np.ndarray, "3"]:
 
 
 def environment_state(task: str, points: Points) -> Float[np.ndarray, " K"]:
-    """The task's scene by points that are told in a robot's base: what its policies know a scene by."""
+    """The task's environment state, as its policies take it, from points in a robot's base."""
     parts: list[np.ndarray] = []
     for name, size in _layout(task):
         if name == "opening":
-            way = _direction(points, "cabinet>out")
-            along = float((points["handle"] - points["cabinet"])[:2] @ way)
+            out = _direction(points, "cabinet>out")
+            along = float((points["handle"] - points["cabinet"])[:2] @ out)
             parts.append(np.array([max(0.0, along)]))
         elif ">" in name:
             parts.append(_direction(points, name))
@@ -130,7 +130,7 @@ def environment_state(task: str, points: Points) -> Float[np.ndarray, " K"]:
 
 
 def points_in_scene(task: str, numbers: Float[np.ndarray, "N K"]) -> dict[str, Float[np.ndarray, "N 3"]]:
-    """Of the environment states of N rows, those things whose place in the robot's base is in them whole."""
+    """The things whose full position in the robot's base is in the environment states of N rows."""
     out, at = {}, 0
     for name, size in _layout(task):
         if size == 3 and ">" not in name:
@@ -140,8 +140,8 @@ def points_in_scene(task: str, numbers: Float[np.ndarray, "N K"]) -> dict[str, F
 
 
 def _direction(points: Points, name: str) -> Float[np.ndarray, "2"]:
-    way = (points[name] - points[name.partition(">")[0]])[:2]
-    return way / max(float(np.linalg.norm(way)), 1e-9)
+    d = (points[name] - points[name.partition(">")[0]])[:2]
+    return d / max(float(np.linalg.norm(d)), 1e-9)
 
 
 def _lies_in_bin(p_B: Float[np.ndarray, "3"]) -> bool:

@@ -1,4 +1,4 @@
-"""What is hidden from whoever labels a simulated capture: `Truth`, beside the raw zone and never in it."""
+"""Ground truth of a simulated capture, hidden from labelling: `Truth`, stored beside the raw zone."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _ARRAYS, _REST = "truth.npz", "truth.json"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Truth:
-    """A recording as it was, in the room and in true time."""
+    """A recording's true paths in the room, in true time."""
 
     t_ns: Int64[np.ndarray, " N"]
     X_WC: Trajectory
@@ -31,15 +31,15 @@ class Truth:
     width: Float[np.ndarray, " N"]
     spans: tuple[Span, ...]
     successes: tuple[bool, ...]
-    """Of each span's take."""
+    """Success of each span's take."""
     boards: tuple[pin.SE3, ...]
     """X_WB of each anchor clip."""
     X_EH: pin.SE3
     clocks: Mapping[str, DeviceClock]
     X_WV: Mapping[str, pin.SE3]
-    """Of each device's odometry, before it drifts: its world in the room."""
+    """Pose of each odometry's world in the room, before drift."""
     X_VC: Mapping[str, Trajectory]
-    """What each odometry said, faults of writing left out, in true time."""
+    """Path that each odometry reported, without faults of writing, in true time."""
 
     @classmethod
     def of(
@@ -65,12 +65,14 @@ class Truth:
         """True times at which a device's clock shows these; not for a clock that jumps."""
         clock = self.clocks[role]
         if clock.jumps:
-            raise InvalidValueError(f"the clock of {role} jumps: what it shows is shown twice, or never")
+            raise InvalidValueError(
+                f"expected a clock of {role} without jumps: with them, true times are not unique"
+            )
         rest = np.asarray(t_device_ns, dtype=np.int64) - clock.offset_ns - clock.t_zero_ns
         return clock.t_zero_ns + np.rint(rest / (1.0 + 1e-6 * clock.skew_ppm)).astype(np.int64)
 
     def hand_in_chest(self, t_ns: Int64[np.ndarray, " M"]) -> tuple[np.ndarray, np.ndarray]:
-        """True X_CE at true times: places (M, 3) [m] and rotations (M, 3, 3)."""
+        """True X_CE at true times: positions (M, 3) [m] and rotations (M, 3, 3)."""
         C, E = self.X_WC.sampled(t_ns), self.X_WE.sampled(t_ns)
         R_CW = C.R.transpose(0, 2, 1)
         return np.einsum("nij,nj->ni", R_CW, E.p - C.p), R_CW @ E.R
@@ -81,11 +83,11 @@ class Truth:
         return np.column_stack([np.interp(t_ns, self.t_ns, unwrapped[:, i]) for i in range(3)])
 
     def anchor(self) -> pin.SE3:
-        """X_WcWh: the hand's world in the chest's, before either drifts."""
+        """X_WcWh: the wrist odometry's world in the chest odometry's, before either drifts."""
         return self.X_WV[CHEST].inverse() * self.X_WV[HAND]
 
     def save(self, folder: Path) -> None:
-        """Write it; one that is there is written over."""
+        """Write the truth to a folder, replacing an existing one."""
         folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {
             "t_ns": self.t_ns,
@@ -94,8 +96,8 @@ class Truth:
             "x_WG": self.x_WG,
             "width": self.width,
         }
-        for role, said in self.X_VC.items():
-            arrays |= {f"t_{role}": said.t_ns, f"said_{role}": _numbers(said), f"ok_{role}": said.tracking}
+        for role, path in self.X_VC.items():
+            arrays |= {f"t_{role}": path.t_ns, f"said_{role}": _numbers(path), f"ok_{role}": path.tracking}
         np.savez_compressed(folder / _ARRAYS, **arrays)
         rest = {
             "spans": [asdict(span) for span in self.spans],
@@ -152,5 +154,5 @@ def _se3(numbers: list[float]) -> pin.SE3:
     return pin.SE3(pin.Quaternion(qw, qx, qy, qz).normalized().matrix(), np.array([x, y, z]))
 
 
-def _clock(said: Mapping[str, Any]) -> DeviceClock:
-    return DeviceClock(**{**said, "jumps": tuple((int(a), int(b)) for a, b in said["jumps"])})
+def _clock(fields: Mapping[str, Any]) -> DeviceClock:
+    return DeviceClock(**{**fields, "jumps": tuple((int(a), int(b)) for a, b in fields["jumps"])})

@@ -1,10 +1,10 @@
-"""Visual-inertial odometry as devices give it: the truth in a world of its own, and what goes wrong with it.
+"""Simulated visual-inertial odometry: the true path in a world of its own, with typical errors.
 
     V   the odometry's world: z up, its own yaw and origin         dp' = R_z(yaw error) dp + walk
                                                                    p_V = sum of dp', then jumps and noise
 
-Gravity is seen, so roll and pitch do not drift. Within `MAP_M` of a place it knows its map and does not
-drift; from place to place yaw and position walk with the root of the way.
+Gravity is observed, so roll and pitch do not drift. Within `MAP_M` of a mapped position there is no drift;
+beyond it, yaw and position walk with the root of the path length.
 """
 
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ from calibration.trajectory import LIMITED, LOST, OK, Trajectory
 from robot_runtime.core.values.action import NS_PER_S
 
 MAP_M = 0.8
-"""How far a camera goes before it sees new things to hold on to [m]."""
+"""Distance that a camera moves before its map has to grow [m]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vio:
-    """How wrong an odometry is.
+    """Error model of an odometry.
 
-    walk_m, walk_deg: of position per axis and of yaw, per root of a metre of way [m, degrees].
+    walk_m, walk_deg: of position per axis and of yaw, per root of a metre of path [m, degrees].
     noise_m, noise_deg: of one pose, per axis. tilt_deg: a slow error of roll and pitch.
-    scale: of all its lengths, less 1. jumps_per_min: relocalisations, each `jump_m` and `jump_deg` at most;
+    scale: relative error of lengths. jumps_per_min: relocalisations of at most `jump_m` and `jump_deg`;
     limited_per_min, lost_per_min: intervals in which tracking is poor (the walk is three times as fast), or
-    gone (the pose stands still, and comes back with a jump).
+    lost (the pose freezes, and recovers with a jump).
     """
 
     walk_m: float = 0.0
@@ -56,7 +56,7 @@ class Jump:
 
 @dataclass(frozen=True, kw_only=True)
 class Odometry:
-    """What the device says, at true times, and what is hidden: its world, and when it jumped."""
+    """What the device reports, at true times, and what is hidden: its world and its jumps."""
 
     said: Trajectory
     X_WV: pin.SE3
@@ -71,9 +71,9 @@ def run_vio(
     jumps: tuple[Jump, ...] = (),
     lost: tuple[tuple[int, int], ...] = (),
 ) -> Odometry:
-    """What an odometry says of a camera's true path in W, at the same true times.
+    """Simulate the odometry of a camera's true path in W, at the same true times.
 
-    jumps, lost: what happens besides what is drawn; lost are [begin, end) of true time [ns].
+    jumps, lost: added to the random ones; lost are [begin, end) of true time [ns].
     """
     start = truth.p[0]
     yaw_V = rng.uniform(-np.pi, np.pi)
@@ -95,14 +95,14 @@ def run_vio(
     p_V, R_V = R_VW.apply(p_W - X_WV.translation), R_VW * R_W * noise
     q_V = _continuous(R_V.as_quat(scalar_first=True))
     p_V, q_V = _frozen(p_V, gone), _frozen(q_V, gone)
-    said = Trajectory(t_ns=truth.t_ns, p=p_V, q=q_V, tracking=_states(gone, limited))
-    return Odometry(said=said, X_WV=X_WV, jumps=jumps)
+    reported = Trajectory(t_ns=truth.t_ns, p=p_V, q=q_V, tracking=_states(gone, limited))
+    return Odometry(said=reported, X_WV=X_WV, jumps=jumps)
 
 
 def _walk(
     truth: Trajectory, vio: Vio, rng: np.random.Generator, *, faster: Bool[np.ndarray, " N"]
 ) -> tuple[Float[np.ndarray, "N 3"], Rotation]:
-    """The path with its walk, scale and tilt, still in W."""
+    """The path with random walk, scale and tilt, still in W."""
     steps = np.diff(truth.p, axis=0)
     root, when = _progress(truth)
     times = np.where(faster[when], 3.0, 1.0) * root
@@ -117,14 +117,14 @@ def _walk(
 
 
 def _progress(truth: Trajectory) -> tuple[Float[np.ndarray, " K"], Int64[np.ndarray, " K"]]:
-    """Roots of how far it went to each new place, where its map has to grow, and at which samples."""
-    roots, when, place = [], [], truth.p[0]
+    """Roots of the distances after which the map grows, and the samples at which it does."""
+    roots, when, mapped = [], [], truth.p[0]
     for i, p in enumerate(truth.p):
-        far = float(np.linalg.norm(p - place))
+        far = float(np.linalg.norm(p - mapped))
         if far > MAP_M:
             roots.append(np.sqrt(far))
             when.append(i)
-            place = p
+            mapped = p
     return np.array(roots), np.array(when, dtype=np.int64)
 
 
@@ -161,7 +161,7 @@ def _draw_jumps(truth: Trajectory, vio: Vio, rng: np.random.Generator, *, count:
 def _jumped(
     p: np.ndarray, R: Rotation, after: Bool[np.ndarray, " N"], jump: Jump
 ) -> tuple[np.ndarray, Rotation]:
-    """All that comes after a jump, turned about where the camera then is, and moved."""
+    """The path after a jump, turned about the camera's position at that time, and moved."""
     here, turn = p[np.argmax(after)], Rotation.from_euler("z", jump.yaw)
     moved = turn.apply(p - here) + here + np.array(jump.p)
     turned = (turn * R).as_quat()
@@ -182,7 +182,7 @@ def _intervals(
 
 
 def _frozen(values: np.ndarray, still: Bool[np.ndarray, " N"]) -> np.ndarray:
-    """Rows in which nothing is known repeat the last one before."""
+    """Lost rows repeat the last known one."""
     index = np.where(still, 0, np.arange(len(values)))
     return values[np.maximum.accumulate(index)]
 

@@ -1,7 +1,7 @@
-"""A session of demonstrations as one person gives it: calibration, demonstrations, calibration again.
+"""A session of one person: calibration, demonstrations, calibration again.
 
 anchor  sync  lean  | demonstration | walk | demonstration | ... | sync  anchor
-       walks between all of them, so that nothing jumps: devices record from the first to the last clip
+       walks between all of them, without jumps: devices record from the first to the last clip
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from sim.tasks import make_task
 
 
 class Demonstrate(Protocol):
-    """`perform`, or what has it from elsewhere."""
+    """`perform`, or a cache of it."""
 
     def __call__(self, task: str, seed: int, *, person: Person, film: bool) -> Performance: ...
 
@@ -42,14 +42,14 @@ def visit(
     demonstrate: Demonstrate = perform,
     on_demonstration: Callable[[Performance], None] = lambda performance: None,
 ) -> list[Performance]:
-    """The clips of a session, in order; one demonstration for every seed, failed ones among them.
+    """The clips of a session, in order; one demonstration for every seed, including failed ones.
 
-    person: None: another one for every hundred seeds. anchor_every: look at the board again after so many
-    demonstrations. edges: of the board along its x and y [m]. film: keep what pictures are drawn from.
+    person: None: another one for every hundred seeds. anchor_every: view the board again after this many
+    demonstrations. edges: of the board along its x and y [m]. film: keep snapshots for images.
     demonstrate: what makes a demonstration. ValueError: no seeds.
     """
     if not len(seeds):
-        raise ValueError("a session has at least one demonstration, got no seeds")
+        raise ValueError("expected at least one demonstration in a session, got no seeds")
     person = person_of(seeds[0] // 100) if person is None else person
     scene = PersonScene(make_task(task), board_half=(edges[0] / 2, edges[1] / 2))
     x = _start(scene, seeds)
@@ -71,7 +71,7 @@ def visit(
 
 
 def _start(scene: PersonScene, seeds: Sequence[int]) -> Float[np.ndarray, "3"]:
-    """Where she stands while she calibrates."""
+    """The person's pose during calibration (x, y, yaw)."""
     scene.reset(seeds[0])
     return scene.x_WB.copy()
 

@@ -1,6 +1,6 @@
-"""Ways of a person that are made of curves alone: for figures over many seeds, where no physics is needed.
+"""Paths of a person made of curves alone, without physics: for statistics over many seeds.
 
-    T   torso: in the hips, x forward, z up; leans about its y        G   under the hips on the floor
+    T   torso: in the hips, x forward, z up; leans about its y        G   below the hips on the floor
     C   the chest camera, 0.4 m over the hips, looks down             H, E   the wrist camera and the TCP
 
 Walking sways: 20 mm to the sides at 0.9 Hz, 25 mm up and 4 degrees of pitch at 1.8 Hz.
@@ -26,11 +26,11 @@ _RATE = 1e9 / STEP_NS
 _SMOOTH_S, _STEP_S = 0.22, 0.30
 
 Key = tuple[float, Sequence[float]]
-"""A time [s] and the numbers that hold there."""
+"""A time [s] and the values at that time."""
 
 
 def looking(direction: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) -> Float[np.ndarray, "3 3"]:
-    """Of an optical frame that looks along a direction, its picture upright as `up` has it."""
+    """Rotation of an optical frame that looks along a direction, with `up` upwards in its image."""
     z = np.asarray(direction, float) / np.linalg.norm(direction)
     x = np.cross(z, np.asarray(up, float))
     x /= np.linalg.norm(x)
@@ -38,14 +38,14 @@ def looking(direction: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) -> Float[np.n
 
 
 X_EH = X_HE.inverse()
-"""The wrist camera on the gripper, as in every scene."""
+"""Pose of the wrist camera on the gripper, as in every scene."""
 X_TC = chest_camera(p_TC=(0.15, 0.0, 0.40), down=0.70)
-"""The chest camera in T."""
+"""Pose of the chest camera in T."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Walk:
-    """Where everything is at N true times, 250 Hz from 0."""
+    """Paths of all frames at N true times, 250 Hz from 0."""
 
     X_WC: Trajectory
     X_WE: Trajectory
@@ -59,11 +59,11 @@ class Walk:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """What a person does, as keys; between them all is smooth.
+    """A person's motion as keyframes, with smooth interpolation.
 
     body: x, y, yaw of G. torso: pitch forward, roll to the right, turn to the left against G [degrees].
     hand: x, y, z and the turn (rotation vector) of E in T, upright torso. grips: spans [s] in which the hand
-    stays where it is in W. width: of the gripper [m].
+    is stationary in W. width: of the gripper [m].
     """
 
     seconds: float
@@ -76,11 +76,11 @@ class Script:
 
 HAND_NEUTRAL = np.column_stack([[0.5, 0, np.sqrt(0.75)], [0, 1, 0], [np.sqrt(0.75), 0, -0.5]])
 HAND_NEUTRAL[:, 1] = np.cross(HAND_NEUTRAL[:, 2], HAND_NEUTRAL[:, 0])
-"""E in T when nothing is held: it points forward and 30 degrees down, x up."""
+"""Orientation of E in T when nothing is held: forward and 30 degrees down, x up."""
 
 
 def perform(script: Script, rng: np.random.Generator) -> Walk:
-    """The walk of a script, with a person's gait and sway."""
+    """Compute the walk of a script, with gait and sway."""
     t = np.arange(0.0, script.seconds, 1.0 / _RATE)
     t_ns = np.rint(t * 1e9).astype(np.int64)
     body = _smooth(t, script.body, seconds=_STEP_S)
@@ -112,7 +112,7 @@ def _hand(
     body: np.ndarray,
     rng: np.random.Generator,
 ) -> Trajectory:
-    """Between the torso as it is and G: an arm makes up for most of a lean; at rest in W where it grips."""
+    """The path of E: the arm compensates most of a lean; stationary in W during grips."""
     keys = _smooth(t, script.hand)
     keys[:, :3] += 0.006 * np.column_stack([_restless(rng, t) for _ in range(3)])
     keys[:, 3:] += np.deg2rad(1.5) * np.column_stack([_restless(rng, t) for _ in range(3)])
@@ -130,7 +130,7 @@ def _hand(
 
 
 def shaken(seconds: float, X_WC: pin.SE3, X_CH: pin.SE3, rng: np.random.Generator) -> Walk:
-    """Both devices pressed together and turned about, about where one of them is: to join their clocks."""
+    """Both devices pressed together and turned about the chest camera, to synchronise their clocks."""
     t = np.arange(0.0, seconds, 1.0 / _RATE)
     t_ns = np.rint(t * 1e9).astype(np.int64)
     fade = np.clip(np.minimum(t, seconds - t) / 1.0, 0.0, 1.0)
@@ -144,7 +144,7 @@ def shaken(seconds: float, X_WC: pin.SE3, X_CH: pin.SE3, rng: np.random.Generato
 
 
 def held_by_hand(walk: Walk, keys: Sequence[tuple[float, pin.SE3]]) -> Walk:
-    """The same walk, with the wrist camera led through poses in W [s, X_WH]."""
+    """The same walk, with the wrist camera moved through poses in W [s, X_WH]."""
     t_ns = walk.X_WE.t_ns
     H = Trajectory.of(np.array([round(at * 1e9) for at, _ in keys]), [X for _, X in keys])
     inside = np.clip(t_ns, H.t_ns[0], H.t_ns[-1])
@@ -162,14 +162,14 @@ def held_by_hand(walk: Walk, keys: Sequence[tuple[float, pin.SE3]]) -> Walk:
 
 
 def _smooth(t: np.ndarray, keys: Sequence[Key], *, seconds: float = _SMOOTH_S) -> np.ndarray:
-    """(N, K): straight between the keys, then rounded off over `seconds`."""
+    """(N, K): linear between the keys, then smoothed over `seconds`."""
     at, values = np.array([key[0] for key in keys]), np.array([key[1] for key in keys], dtype=float)
     straight = np.column_stack([np.interp(t, at, values[:, k]) for k in range(values.shape[1])])
     return gaussian_filter1d(straight, seconds * _RATE, axis=0, mode="nearest")
 
 
 def _restless(rng: np.random.Generator, t: np.ndarray, *, hz: float = 0.35) -> np.ndarray:
-    """(N,) noise of unit variance that changes at about a rate."""
+    """(N,) noise of unit variance with a bandwidth of about `hz`."""
     white = rng.normal(size=len(t))
     slow = gaussian_filter1d(white, _RATE / (2.0 * np.pi * hz), mode="wrap")
     return slow / max(float(slow.std()), 1e-9)

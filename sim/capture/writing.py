@@ -1,4 +1,4 @@
-"""A recording as the devices would write it: every number on their own clocks, faults and all."""
+"""Writes a recording as the devices would: every number on their own clocks, including faults."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from sim.capture.sights import board_during, see_board, see_cube, see_things
 from sim.capture.takes import DEMONSTRATION, WALK, Recording
 
 Pictures = Callable[[Device, Recording], Iterable[UInt8[np.ndarray, "h w 3"]]]
-"""Draws a device's pictures: one for each that is kept, in order."""
+"""Draws a device's images: one for each kept frame, in order."""
 WHEN = "2026-11-26T12:00:00+00:00"
 _BY = "simulated person"
 
@@ -39,7 +39,7 @@ def write_capture(
     X_EH: pin.SE3,
     pictures: Pictures | None,
 ) -> None:
-    """The raw zone of a session at `path`."""
+    """Write the raw zone of a session to `path`."""
     setup = _setup(config, recording, X_EH, has_video=pictures is not None)
     with CaptureWriter(path, setup, when=WHEN) as writer:
         for each in devices.values():
@@ -58,14 +58,14 @@ def write_capture(
 
 
 def claimed_board(config: RigConfig) -> Board:
-    """What the person says the board is."""
+    """The board that the person declares."""
     if fault.find(config.faults, fault.SwappedSquares):
         return replace(BOARD, columns=BOARD.rows, rows=BOARD.columns)
     return BOARD
 
 
 def printed_board(config: RigConfig) -> Board:
-    """What it is."""
+    """The board as it was printed."""
     if fault.find(config.faults, fault.LegacyPattern):
         return replace(BOARD, rows=BOARD.rows - 1, legacy=True)
     if scaled := fault.find(config.faults, fault.PrintScale):
@@ -104,7 +104,7 @@ def _setup(config: RigConfig, recording: Recording, X_EH: pin.SE3, *, has_video:
 
 
 def _measured(config: RigConfig, recording: Recording) -> Mapping[str, float]:
-    """By the person with a tape, before she starts."""
+    """What the person measured with a tape before the session."""
     if config.measured:
         return config.measured
     flat = [X_WB for _, X_WB in board_during(recording) if X_WB.rotation[2, 2] < -0.999]
@@ -112,13 +112,13 @@ def _measured(config: RigConfig, recording: Recording) -> Mapping[str, float]:
 
 
 def _name(role: str, config: RigConfig) -> str:
-    """What the person calls a device."""
+    """The name that the person gives a device."""
     swapped = fault.find(config.faults, fault.Swapped) is not None
     return {CHEST: HAND, HAND: CHEST}[role] if swapped else role
 
 
 def _stop(device: Device, recording: Recording, config: RigConfig) -> int:
-    """When a device's battery is empty [ns of true time]."""
+    """True time at which a device's battery is empty [ns]."""
     empty = fault.find(config.faults, fault.EmptyBattery, role=device.role) is not None
     return middle(recording, last=True) if empty else int(device.frames[-1]) + 1
 
@@ -126,7 +126,7 @@ def _stop(device: Device, recording: Recording, config: RigConfig) -> int:
 def _write_device(
     writer: CaptureWriter, device: Device, recording: Recording, config: RigConfig, pictures: Pictures | None
 ) -> None:
-    """Frames, poses and inertial samples."""
+    """Write frames, poses and inertial samples."""
     name, role, stop = _name(device.role, config), device.role, _stop(device, recording, config)
     shift = fault.find(config.faults, fault.ClockShift, role=role)
     late = 0 if shift is None else round(shift.ms * 1e6)
@@ -147,33 +147,33 @@ def _write_device(
 
 
 def _write_poses(writer: CaptureWriter, name: str, device: Device, config: RigConfig, stop: int) -> None:
-    said = device.odometry.said
+    path = device.odometry.said
     if turned := fault.find(config.faults, fault.CameraTurned, role=device.role):
-        said = said.then(pin.SE3(pin.utils.rotate("x", np.deg2rad(turned.degrees)), np.zeros(3)))
+        path = path.then(pin.SE3(pin.utils.rotate("x", np.deg2rad(turned.degrees)), np.zeros(3)))
     until = int(np.searchsorted(device.frames, stop))
-    q, stamps = said.q[:until], device.stamps[:until]
+    q, stamps = path.q[:until], device.stamps[:until]
     if fault.find(config.faults, fault.QuaternionOrder, role=device.role):
         q = q[:, [1, 2, 3, 0]]
     falls = np.flatnonzero(np.diff(stamps) <= 0) + 1
-    for piece in np.split(np.arange(until), falls):  # a clock that was set back leaves times that fall
+    for piece in np.split(np.arange(until), falls):  # times decrease where a clock was set back
         writer.poses(
             name,
-            Trajectory(t_ns=stamps[piece], p=said.p[piece], q=q[piece], tracking=said.tracking[piece]),
+            Trajectory(t_ns=stamps[piece], p=path.p[piece], q=q[piece], tracking=path.tracking[piece]),
         )
 
 
 def _write_widths(writer: CaptureWriter, hand: Device, recording: Recording, config: RigConfig) -> None:
-    """Of the gripper, by a sensor in it, at every picture."""
+    """Write gripper widths of a sensor, at every image."""
     rng, name = config.rng(STREAMS[HAND], 5), _name(HAND, config)
     times = hand.frames[hand.frames < _stop(hand, recording, config)]
     width = np.interp(times, recording.X_WE.t_ns, recording.width)
-    said = np.clip(width + rng.normal(size=len(times)) * config.noise.width_m, 0.0, None)
-    for t_ns, each in zip(hand.stamps.tolist(), said.tolist(), strict=False):
+    measured = np.clip(width + rng.normal(size=len(times)) * config.noise.width_m, 0.0, None)
+    for t_ns, each in zip(hand.stamps.tolist(), measured.tolist(), strict=False):
         writer.width(name, t_ns, each)
 
 
 def _write_marks(writer: CaptureWriter, chest: Device, recording: Recording) -> None:
-    """As a person presses a button, on the chest's clock; not for ways between, and what failed goes."""
+    """Write marks as by a button, on the chest's clock; none for walks, and failed takes are discarded."""
     for span in recording.spans:
         if span.kind == WALK:
             continue
@@ -186,7 +186,7 @@ def _write_marks(writer: CaptureWriter, chest: Device, recording: Recording) -> 
 
 
 def _write_corners(writer: CaptureWriter, device: Device, recording: Recording, config: RigConfig) -> None:
-    """The board, wherever a clip has one."""
+    """Write corners of the board, in every clip that has one."""
     rng, board = config.rng(STREAMS[device.role], 6), printed_board(config)
     ids, p_B = misread(board, claimed_board(config))
     moved = fault.find(config.faults, fault.BoardMoved)
@@ -225,7 +225,7 @@ def _write_sight(
 
 
 def _write_tags(writer: CaptureWriter, chest: Device, recording: Recording, config: RigConfig) -> None:
-    """The gripper's cube, as the chest camera sees it."""
+    """Write detected tags of the gripper's cube, as the chest camera sees them."""
     sight, stop = see_cube(chest, recording, config.rng(STREAMS[CHEST], 7)), _stop(chest, recording, config)
     numbers = [tag.number for tag in gripper_tags.cube()]
     for first in range(0, len(sight), 4):
@@ -238,7 +238,7 @@ def _write_tags(writer: CaptureWriter, chest: Device, recording: Recording, conf
 def _write_glimpses(
     writer: CaptureWriter, devices: Mapping[str, Device], recording: Recording, config: RigConfig
 ) -> None:
-    """What a detector finds of the things of a demonstration, in both videos."""
+    """Write what a detector finds of a demonstration's things, in both videos."""
     for span in recording.spans_of(DEMONSTRATION):
         for device in devices.values():
             rng = config.rng(STREAMS[device.role], 8, span.take)
@@ -253,7 +253,7 @@ def _write_glimpses(
 
 
 def _cut(path: Path, name: str) -> None:
-    """What an empty battery leaves: no checksums, the last row not finished."""
+    """Truncate as an empty battery does: no checksums, the last row incomplete."""
     (path / "checksums.json").unlink()
     poses = path / name / "poses.csv"
     text = poses.read_bytes()

@@ -1,1 +1,1 @@
-"""Demonstrations of the scripted experts."""
+"""Demonstrations by the scripted experts."""

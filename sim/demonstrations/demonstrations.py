@@ -1,6 +1,6 @@
-"""Demonstrations: states an expert visits, on course and off, each with what it means to do from there.
+"""Collects demonstrations: states on and off an expert's course, each with the expert's plan from there.
 
-An episode on the virtual clock is a row of short segments, drawn at random: see `perturbations`.
+An episode under the virtual clock is a sequence of short random segments: see `perturbations`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +39,11 @@ _AFTER_SUCCESS_ROWS = 10
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Samples:
-    """An episode as arrays, for the way between processes."""
+    """An episode as arrays, for transfer between processes."""
 
     t_ns: np.ndarray
     parts: dict[str, dict[str, np.ndarray]]
-    """What was measured of each part; hand poses follow from the joints."""
+    """Measurements of each part; end-effector poses follow from the joints."""
     environment_state: np.ndarray
     rows: np.ndarray
     num_committed: np.ndarray
@@ -57,7 +57,7 @@ def collect(
     num_workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Demonstration]:
-    """Samples of the successful ones among `num_episodes` disturbed episodes, in order of episode and time.
+    """Collect samples of the successful ones among `num_episodes` disturbed episodes, in order.
 
     The result depends on task, number of episodes and seed, not on the number of processes.
     progress: called with (episodes done, episodes in all).
@@ -78,7 +78,7 @@ def collect(
 def run_expert(
     world: World, *, seed: int, rows_per_plan: int = 1, trace: list[np.ndarray] | None = None
 ) -> EpisodeScore:
-    """Score of one undisturbed episode with a new plan every `rows_per_plan` rows.
+    """Run and score one undisturbed episode with a new plan every `rows_per_plan` rows.
 
     trace: gets a snapshot of the world every row, for drawing.
     """
@@ -102,7 +102,7 @@ def _world(task_name: str) -> World:
 
 
 def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None:
-    """One disturbed episode; None if it failed."""
+    """Run one disturbed episode; None if it failed."""
     kept = disturbed_episode(_world(task_name), seed=seed, episode=episode)
     return None if kept is None else _pack(kept)
 
@@ -115,10 +115,10 @@ def disturbed_episode(
     cameras: Cameras | None = None,
     learner: Expert | None = None,
 ) -> list[Demonstration] | None:
-    """One episode of segments, with pictures of cameras if there are any; None if it failed.
+    """Run one episode of segments, with images if there are cameras; None if it failed.
 
-    learner: drives in the segments that are its own; without one there are none of those. What leads it to
-    fail is kept, up to the moment when all is lost: there it has most to learn.
+    learner: drives in its own segments; None: there are none. Its failed episodes are kept up to the failure,
+    as they are the most instructive.
     """
     task_name = world.task.name
     episode_seed = int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
@@ -161,7 +161,7 @@ def _columns(measured: Sequence[PartState]) -> dict[str, np.ndarray]:
 
 
 def _part(columns: Mapping[str, np.ndarray], i: int, hand_pose: HandPose | None) -> PartState:
-    """The measurement that `_columns` has put at place i."""
+    """The i-th measurement in `_columns`."""
     own = {key: column[i] for key, column in columns.items()}
     if "width" in own:
         return GripperState(width=own["width"])

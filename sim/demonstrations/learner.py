@@ -1,4 +1,4 @@
-"""A policy as a planner, to be shown what an expert would do where the policy leads."""
+"""Adapts a policy to a planner, so that an expert can label the states it visits."""
 
 import numpy as np
 from jaxtyping import Float
@@ -12,13 +12,13 @@ from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 
 
 class Learner:
-    """Plans as a policy does that goes on from committed rows; the same seed, the same plans in turn."""
+    """Plans by a policy that continues committed rows; the same seed gives the same sequence of plans."""
 
     def __init__(self, policy: Policy, *, robot: Schema, seed: int) -> None:
         """
-        robot: what it is shown.
-        SchemaMismatchError: it needs something else.
-        InvalidValueError: it cannot go on from committed rows.
+        robot: schema of its observations.
+        SchemaMismatchError: the policy needs another schema.
+        InvalidValueError: the policy cannot continue committed rows.
         """
         wrong = mismatches(robot=robot, policy=policy.info.schema)
         if wrong:
@@ -36,7 +36,7 @@ class Learner:
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d D"] | None = None
     ) -> Float[np.ndarray, "32 D"]:
-        """As `Expert.plan`; more committed rows than it was trained for are planned anew."""
+        """Like `Expert.plan`; committed rows beyond those it was trained for are replanned."""
         d = (
             0
             if committed is None

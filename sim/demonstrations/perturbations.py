@@ -1,18 +1,18 @@
-"""Spells: the rows that a demonstrated episode is made of, each executed as it was drawn at random.
+"""Random segments of which a demonstrated episode consists, with their disturbances.
 
     follow    execute the first 1 to 12 rows of a fresh plan
-    drift     the same for 2 to 8 rows, while an offset of the hand grows by up to 4 cm
-    hold      stop for 2 to 12 rows, as a robot does that waits for its policy; some episodes begin so
-    late      8 to 24 rows under latency: every s rows a plan is made that takes effect d rows later, under
-              the commitments that the ones before it have left, and is carried out up to 1 cm off
-    learner   12 to 48 rows under latency too, of a policy's plans and not of the expert's, as they are
+    drift     the same for 2 to 8 rows, while an offset of the end effector grows by up to 4 cm
+    hold      hold for 2 to 12 rows, as a robot that waits for its policy; some episodes begin so
+    late      8 to 24 rows under latency: every s rows a plan is made that takes effect d rows later, given
+              the rows that earlier plans have committed, and is executed with an error of up to 1 cm
+    learner   12 to 48 rows under latency too, with a policy's plans instead of the expert's, undisturbed
 
-Every 50 ms, in whatever segment, the observation is kept with the expert's clean plan from there: a
-disturbance decides which states get a label, but is never part of one. With a policy's own segments that is
-dataset aggregation (DAgger, Ross et al. 2011): it is told what to do where its own errors lead.
+Every 50 ms, in any segment, the observation is kept with the expert's clean plan from there: a disturbance
+decides which states get a label, but is never part of one. With a policy's own segments that is dataset
+aggregation (DAgger, Ross et al. 2011): the policy gets labels where its own errors lead.
 
-Some plans are asked for under a commitment: the next rows that the segment commands, disturbed or standing as
-they are, will run whatever was seen since. That is how a policy is asked that thinks while the robot moves.
+Some plans are conditioned on committed rows: the segment's next rows, disturbed or holding, run whatever is
+observed meanwhile. This is how a policy is queried while the robot moves.
 """
 
 from dataclasses import dataclass
@@ -30,64 +30,64 @@ from sim.tasks.household import CUP_RADIUS
 
 FOLLOW_ROWS, DRIFT_ROWS, HOLD_ROWS, LATE_ROWS = (1, 12), (2, 8), (2, 12), (8, 24)
 DISTURB_SHARE, HOLD_SHARE, START_HOLD_SHARE = 0.2, 0.4, 0.3
-"""Share of segments that disturb, of those that hold, and of episodes that begin with holding."""
+"""Share of disturbed segments, of these that hold, and of episodes that begin with a hold."""
 LATE_SHARE, LATE_ROWS_MAX, LATE_ERROR_MAX = 0.25, 8, 0.01
-"""Share of segments under latency, the most rows from plan to plan in them, and how far off they get [m]."""
+"""Share of segments under latency, largest period of their plans in rows, and largest error [m]."""
 DRIFT_MAX = 0.04
-"""Largest offset of the hand at the end of a drift [m]."""
+"""Largest offset of the end effector at the end of a drift [m]."""
 BASE_DRIFT_MAX, YAW_DRIFT_MAX = 0.08, 0.12
-"""Of a mobile base, in the same time [m, rad]."""
+"""Largest offsets of a mobile base at the end of a drift [m, rad]."""
 FREE_WIDTH, MISS_BELOW, MISS_SHARE = 0.07, 0.15, 0.12
-"""Of a mobile robot's segments with fingers at least so far open and so low [m], the share that miss."""
+"""A mobile robot's least width and largest height for a miss [m], and the share of such segments missing."""
 MISS_ROWS, MISS_WIDTH, MISS_ASIDE, MISS_RISE = (4, 12), 2 * CUP_RADIUS - SQUEEZE, 0.03, (0.05, 0.15)
-"""How long that takes, what fingers close to that find no cup, and where the hand gets without it [m]. Other
-widths are what fingers are at that hold something, and would be told to open then."""
+"""Duration of a miss, width of fingers that close on no cup, and the end effector's offset and rise [m]. At
+other widths fingers hold something, and the label would be to open them."""
 LEARNER_SHARE, LEARNER_ROWS = 0.6, (12, 48)
-"""Share of segments that are the learner's, where there is one, and how long they are."""
+"""Share of the learner's segments, if there is a learner, and their length."""
 COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
-"""Share of the plans made under a commitment (not where a segment begins to move), and its most rows."""
+"""Share of plans with committed rows (none where a segment starts to move), and their largest number."""
 _LOW_HAND = 0.06
-"""Over what it stands at [m]."""
+"""Height over the work surface of a low end effector [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Demonstration:
-    """One state and what the expert would command from there."""
+    """One state and the expert's plan from there."""
 
     observation: Observation
-    """As at run time, without images."""
+    """The observation as at run time."""
     rows: Float32[np.ndarray, "32 D"]
     """Row i is due at `t_obs + i * 50 ms`; columns as in `action_spec_of` the task."""
     num_committed: int
-    """How many of the first rows were given by an older plan."""
+    """Number of committed rows, from an older plan."""
     led: Float[np.ndarray, " D"] | None = None
-    """What was commanded from here on, as `RobotRollout` is led; not kept by `collect`."""
+    """The executed row from here on, see `RobotRollout`; not kept by `collect`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PerturbationSegment:
-    """How some rows of a plan are executed."""
+    """How a segment of rows is executed."""
 
     num_rows: int
     is_hold: bool = False
     drift: Float[np.ndarray, " m"] | None = None
-    """Offset at the end of the segment, as `RobotRollout.off_course` has it; None: none."""
+    """Offset at the end of the segment, for `RobotRollout.off_course`; None: none."""
     width: float | None = None
-    """What the fingers are told in place of the plan's widths [m]; None: those."""
+    """Commanded width in place of the plan's [m]; None: the plan's."""
     every_rows: int = 0
-    """Rows from one plan to the next, s; 0 for a segment that makes none."""
+    """Rows from one plan to the next, s; 0: a segment without plans."""
     delay_rows: int = 0
     """Rows until a plan takes effect, d."""
     is_learners: bool = False
-    """Whether the learner's plans are carried out, and not the expert's."""
+    """Whether the learner's plans are executed instead of the expert's."""
 
 
 def draw_segment(
     rng: np.random.Generator, *, hand_z: float, width: float | None, is_first: bool
 ) -> PerturbationSegment:
-    """The next segment; a low hand is never pushed down into the table.
+    """Draw the next segment; a low end effector is never pushed down into the table.
 
-    hand_z: over what it works at [m]. width: of the fingers of a mobile robot [m]; None on a table.
+    hand_z: height over the work surface [m]. width: of a mobile robot's gripper [m]; None: robot on a table.
     """
     if width is not None and width > FREE_WIDTH and hand_z < MISS_BELOW and rng.random() < MISS_SHARE:
         return _draw_miss(rng)
@@ -113,7 +113,7 @@ def draw_segment(
 
 
 def draw_learner_segment(rng: np.random.Generator) -> PerturbationSegment:
-    """The next segment, of the learner's own."""
+    """Draw a segment with the learner's plans."""
     return PerturbationSegment(
         num_rows=_draw_rows(rng, LEARNER_ROWS),
         every_rows=_draw_rows(rng, (1, LATE_ROWS_MAX)),
@@ -123,16 +123,16 @@ def draw_learner_segment(rng: np.random.Generator) -> PerturbationSegment:
 
 
 def _draw_miss(rng: np.random.Generator) -> PerturbationSegment:
-    """Fingers that have closed beside the thing and rise without it: to be seen, and opened again."""
+    """Draw a miss: fingers close beside the thing and rise without it, so that they have to open again."""
     aside = _random_vector(rng, MISS_ASIDE)
     drift = np.array([*aside[:2], rng.uniform(*MISS_RISE), 0.0, 0.0, 0.0])
     return PerturbationSegment(num_rows=_draw_rows(rng, MISS_ROWS), drift=drift, width=MISS_WIDTH)
 
 
 def _draw_committed(rng: np.random.Generator) -> int:
-    """Committed rows, 1 to the most, half of the draws within the first quarter.
+    """Draw a number of committed rows, from 1 to the most, half of the draws in the first quarter.
 
-    Few rows say little of how fast the robot moves, so they are the harder to go on from.
+    Few rows reveal little of the robot's velocity, so they are harder to continue.
     """
     return 1 + int(COMMITTED_ROWS_MAX * rng.random() ** 2)
 
@@ -149,9 +149,9 @@ def run_segment(
     rng: np.random.Generator,
     learner: Expert | None = None,
 ) -> list[Demonstration]:
-    """Execute the plan of now as the segment wants; an observation and the expert's plan at every row.
+    """Execute the current plan by a segment; returns an observation and the expert's plan for every row.
 
-    learner: whoever plans in its segments, from what it observes itself.
+    learner: plans in its segments, from its own observations.
     """
     observation, exact = robot.observe()
     plan, out = expert.plan(exact), []
@@ -177,18 +177,18 @@ def run_segment(
         if is_planned:
             if segment.is_learners:
                 assert learner is not None
-                led = robot.to_world(learner.plan(observation, committed), observation)
+                executed = robot.to_world(learner.plan(observation, committed), observation)
             else:
-                led = _carried_out(robot, robot.to_world(plan, observation), d, rng)
-            commanded[i + d :] = _going_on(led)[d : len(commanded) - i]
+                executed = _with_error(robot, robot.to_world(plan, observation), d, rng)
+            commanded[i + d :] = _extended(executed)[d : len(commanded) - i]
         execute_row(robot, scorer, commanded[i], commanded[i + 1])
     return out
 
 
-def _carried_out(
+def _with_error(
     robot: RobotRollout, rows: Float[np.ndarray, "n D"], first: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "n D"]:
-    """Led rows, a little off after the row `first`."""
+    """Executed rows with a small error after the row `first`."""
     error = _random_vector(rng, LATE_ERROR_MAX)
     if robot.world.has_base:
         error = np.concatenate([error, _random_base(rng, LATE_ERROR_MAX, LATE_ERROR_MAX)])
@@ -198,19 +198,19 @@ def _carried_out(
 def _commanded_rows(
     robot: RobotRollout, plan: Float[np.ndarray, "32 D"], segment: PerturbationSegment
 ) -> Float[np.ndarray, "n D"]:
-    """What a segment commands in place of a plan, and would command if it went on."""
+    """The segment's disturbed version of a plan, extended beyond the segment."""
     if segment.is_hold:
-        return _going_on(plan[:1])
+        return _extended(plan[:1])
     if segment.drift is None:
-        return _going_on(plan)
+        return _extended(plan)
     rows = robot.off_course(plan, segment.drift, num_rows=segment.num_rows)
     if segment.width is not None:
         rows[:, -1] = segment.width
-    return _going_on(rows)
+    return _extended(rows)
 
 
-def _going_on(rows: Float[np.ndarray, "m D"]) -> Float[np.ndarray, "n D"]:
-    """The rows, and the last one held until no segment is that long."""
+def _extended(rows: Float[np.ndarray, "m D"]) -> Float[np.ndarray, "n D"]:
+    """The rows, with the last one repeated beyond the longest segment."""
     return np.concatenate([rows, np.tile(rows[-1], (2 * HORIZON - len(rows), 1))])
 
 
@@ -220,6 +220,6 @@ def _random_vector(rng: np.random.Generator, longest: float) -> Float[np.ndarray
 
 
 def _random_base(rng: np.random.Generator, longest: float, turn: float) -> Float[np.ndarray, "3"]:
-    """An offset of a base (x, y, yaw)."""
+    """A random offset of a base (x, y, yaw)."""
     angle, length = rng.uniform(0.0, 2 * np.pi), rng.uniform(0.0, longest)
     return np.array([length * np.cos(angle), length * np.sin(angle), rng.uniform(-turn, turn)])

@@ -1,12 +1,12 @@
-"""Glimpses: the robot anywhere in scenes drawn anew, with pictures and the truth, for what has to see.
+"""Random views: the robot anywhere in random scenes, with images and ground truth, to train estimators.
 
-In demonstrations the hand goes to where the cup is, so what learns from them alone can tell the cup from the
-hand. On its own it is then never wrong: the hand goes to where it says that the cup is, and it says that the
-cup is where the hand went. In a random view neither arm nor base say anything of where things are.
+In demonstrations the end effector moves to the cup, so an estimator trained on them alone can infer the cup
+from the arm. At run time that is circular: the arm moves to the estimate, and the estimate follows the arm.
+In a random view neither arm nor base carry information on the positions of things.
 
-    half       a point of the scene where a demonstration had it from its base, the arm like in another
-    half       a point about where a demonstration had it from the hand, at the height it stands at
-    all        the base turned by any angle, and whatever can be done in parts done in part
+    half       a point of the scene is where a demonstration had it from its base, the arm as in another
+    half       a point is near where a demonstration had it from the end effector, at its present height
+    all        the base is turned by any angle, and tasks that can be partly done are partly done
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ from sim.scene.world import World
 from sim.tasks import make_task
 
 ASIDE, ASIDE_OF_HAND = 0.1, 0.03
-"""How far off a point is from where a demonstration had it from the base, and from the hand [m]."""
+"""Deviations of a point from a demonstration's, relative to the base and to the end effector [m]."""
 ARM_STD = 0.05
-"""Of every joint, from a demonstration's [rad]."""
+"""Standard deviation of every joint from a demonstration's [rad]."""
 REACH = 0.25
-"""What is so far from the hand at most is near it [m]."""
+"""Largest distance of points near the end effector [m]."""
 _MAX_TRIES = 20
 
 
@@ -56,17 +56,17 @@ def random_views(
         if isinstance(world.task, DoneInParts):
             world.task.randomize_progress(world, rng)
         if reaching and rng.random() < 0.5:
-            _reach_again(world, rng, reaching, in_space)
+            _place_by_hand(world, rng, reaching, in_space)
         else:
-            _stand_again(world, rng, demonstrated, points)
+            _place_by_base(world, rng, demonstrated, points)
         mujoco.mj_forward(world.model, world.data)
         yield structs.replace(world.observe(exact=True), images=take_pictures(world, cameras))
 
 
-def _stand_again(
+def _place_by_base(
     world: World, rng: np.random.Generator, demonstrated: Sequence[Observation], points: Sequence[slice]
 ) -> None:
-    """A point about where a demonstration had it from its base, and the arm like in another."""
+    """Place a point near where a demonstration had it from its base, with the arm of another one."""
     there, arm = (demonstrated[int(k)] for k in rng.integers(len(demonstrated), size=2))
     _place_arm(world, rng, arm)
     point = points[int(rng.integers(len(points)))]
@@ -74,12 +74,12 @@ def _stand_again(
     _place_base(world, point, p_B, yaw=rng.uniform(-np.pi, np.pi))
 
 
-def _reach_again(
+def _place_by_hand(
     world: World, rng: np.random.Generator, reaching: Sequence[Observation], in_space: Sequence[slice]
 ) -> None:
-    """A point about where a demonstration had one from its hand, at the height where it stands now.
+    """Place a point near where a demonstration had one from its end effector, at its present height.
 
-    What the hand carries is higher than it stands, so other moments are tried until one is not.
+    A carried object is higher than that, so moments are drawn until the heights match.
     """
     point = in_space[int(rng.integers(len(in_space)))]
     height = world.task.environment_state(world)[point][2]
@@ -96,7 +96,7 @@ def _reach_again(
 
 
 def _from_hand(seen: Observation, in_space: Sequence[slice]) -> Float[np.ndarray, "3"] | None:
-    """The nearest point from the hand, axes of B; None if none is within reach."""
+    """The nearest point relative to the end effector, axes of B; None if none is near."""
     assert seen.state.X_BE is not None
     near = [seen.environment_state[point] - seen.state.X_BE.translation for point in in_space]
     nearest = min(near, key=lambda r: float(np.linalg.norm(r)))
@@ -104,13 +104,13 @@ def _from_hand(seen: Observation, in_space: Sequence[slice]) -> Float[np.ndarray
 
 
 def _place_arm(world: World, rng: np.random.Generator, like: Observation) -> None:
-    """As in a demonstration, but for `ARM_STD`."""
+    """Place the arm as in a demonstration, with noise of `ARM_STD`."""
     q = like.state.q + ARM_STD * rng.standard_normal(like.state.q.size)
     world.place_robot(q, float(like.state.gripper_width or 0.0))
 
 
 def _place_base(world: World, point: slice, p_B: Float[np.ndarray, "2"], *, yaw: float) -> None:
-    """Where the point of the scene is seen at `p_B`, at an angle in the world."""
+    """Place the base so that the point of the scene is at `p_B`, at a yaw in the world."""
     x_WB = world.x_WB
     p_W = x_WB[:2] + turn_planar(world.task.environment_state(world)[point][:2], x_WB[2])
     world.place_base(np.array([*(p_W - turn_planar(p_B, yaw)), yaw]))

@@ -1,4 +1,4 @@
-"""Episodes of the scripted experts as a LeRobot dataset, pictures and all."""
+"""Records episodes of the scripted experts as a LeRobot dataset with images."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,22 +35,22 @@ def record_expert(
     progress: Callable[[int, int], None] = lambda done, kept: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Record disturbed episodes, those that succeed; returns how many the dataset has in all.
+    """Record successful disturbed episodes; returns the number of episodes in the dataset.
 
-    cameras: names of the task's; none is fine. size: (height, width) of their pictures [pixels].
-    learner: drives most of the time, while the labels stay the expert's, see `perturbations`; all are kept.
-    source: who is recorded, where it is not the expert alone.
-    resume: go on after the last episode in the folder, which is of the same task, source and seed; the
-        outcome is that of a run that was never interrupted.
+    cameras: names of the task's; may be empty. size: (height, width) of their images [pixels].
+    learner: drives most of the time, while labels are the expert's, see `perturbations`; all are kept.
+    source: name of the recorded policy, unless it is the expert alone.
+    resume: continue after the last episode in the folder, which has the same task, source and seed; the
+        result is that of an uninterrupted run.
     InvalidValueError: the folder holds others, or more than `num_episodes`.
-    progress: called with (episodes done, episodes kept). say: gets a line on what a killed run has left.
+    progress: called with (episodes done, episodes kept). say: gets messages on an interrupted run.
     """
     world = World(make_task(task_name))
     spec = action_spec_of(task_name)
     schema = replace(world.task.schema, cameras=dict.fromkeys(cameras, size))
     extra = {ROWS: (spec.horizon, spec.dim), NUM_COMMITTED: (1,)}
     recording = Recording(schema=schema, fps=round(1e9 / DT_NS), robot_type="simulated FR3", extra=extra)
-    pictures = partial(take_pictures, cameras=schema.cameras)
+    take_images = partial(take_pictures, cameras=schema.cameras)
     of = f"{task_name} {source}".strip()
     with DatasetRecorder(folder, recording, resume=resume) as recorder:
         if recorder.leftovers:
@@ -59,7 +59,7 @@ def record_expert(
         if first:
             say(f"{recorder.num_episodes} episodes are there, going on with number {first}")
         for episode in range(first, num_episodes):
-            kept = disturbed_episode(world, seed=seed, episode=episode, cameras=pictures, learner=learner)
+            kept = disturbed_episode(world, seed=seed, episode=episode, cameras=take_images, learner=learner)
             for demonstration in kept or []:
                 _add(recorder, demonstration, command)
             recorder.end_episode(keep=True, notes={"source": of, "seed": seed, "episode": episode})
@@ -68,8 +68,8 @@ def record_expert(
 
 
 def _num_tried(recorder: DatasetRecorder, source: str, seed: int, num_episodes: int) -> int:
-    """How many episodes of these draws come before the next one; those that failed after the last that was
-    kept would fail again. InvalidValueError: there are others, or more than are wanted."""
+    """Number of episodes drawn before the next one; those that failed after the last kept one would fail
+    again. InvalidValueError: the dataset has others, or more than requested."""
     notes = list(zip(*(recorder.notes(name) for name in ("source", "seed", "episode")), strict=True))
     if others := sorted({(str(of), str(drawn)) for of, drawn, _ in notes if (of, drawn) != (source, seed)}):
         held = "; ".join(f"{of}, seed {drawn}" for of, drawn in others)

@@ -1,10 +1,10 @@
-"""A simulated robot led by rows of numbers, tick by tick and within its limits, as an executor leads it.
+"""A simulated robot that executes rows of numbers, tick by tick and within limits, as an executor does.
 
-    plan, seen from an observation  --- to_world --->  rows that hold whatever the robot does
+    plan, seen from an observation  --- to_world --->  executed rows, independent of the robot's pose
                                     <-- from_world --
 
-An arm on a table is led by joint positions, which do not depend on where it looked; of a mobile robot's rows
-the base poses do.
+For an arm on a table rows are joint positions, which do not depend on the observation; of a mobile robot's
+rows the base poses do.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,20 +52,20 @@ Numbers = Float[np.ndarray, " D"]
 
 
 class RobotRollout(Protocol):
-    """What demonstrations are made with."""
+    """Executes rows for demonstrations; `to_world` gives executed rows."""
 
     world: World
 
     def observe(self) -> tuple[Observation, Observation]:
-        """What the robot observes now, and the same without its tracker's errors."""
+        """The robot's current observation, and the same without its tracker's errors."""
         ...
 
     def at_rest(self) -> Numbers:
-        """The led row that keeps the robot where it is."""
+        """The executed row that keeps the robot stationary."""
         ...
 
     def to_world(self, rows: Rows, observation: Observation) -> Rows:
-        """Rows seen from an observation as they are led."""
+        """Convert rows seen from an observation to executed rows."""
         ...
 
     def from_world(self, rows: Rows, observation: Observation) -> Rows:
@@ -75,51 +75,51 @@ class RobotRollout(Protocol):
     def off_course(
         self, rows: Rows, drift: Float[np.ndarray, " m"], *, num_rows: int, first: int = 0
     ) -> Rows:
-        """Led rows, off by `drift` from `num_rows` rows after the row `first` on."""
+        """Executed rows with an offset that reaches `drift` `num_rows` rows after the row `first`."""
         ...
 
     def between(self, row: Numbers, next_row: Numbers, alpha: float) -> Numbers:
-        """What is commanded on the way from one led row to the next; fingers wait for the next."""
+        """Interpolate between executed rows; fingers change only at the next row."""
         ...
 
     def command(self, numbers: Numbers) -> Command:
-        """A led row as a command."""
+        """Convert an executed row to a command."""
         ...
 
     def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
-        """Command one tick; returns what the limits have left of it."""
+        """Command one tick; returns the numbers after limiting."""
         ...
 
 
 Cameras = Callable[[World], Mapping[str, Image]]
-"""Takes a picture with every camera, now."""
+"""Takes an image with every camera."""
 
 
 def robot_rollout(world: World, cameras: Cameras | None = None) -> RobotRollout:
-    """The robot of a world that has just been reset; cameras: what its observations show."""
+    """The robot of a world that has just been reset; cameras: take its observations' images."""
     if len(world.arms) > 1:
         return HandsRollout(world, cameras)
     return MobileRollout(world, cameras) if world.has_base else ArmRollout(world, cameras)
 
 
-def _with_pictures(observation: Observation, world: World, cameras: Cameras | None) -> Observation:
+def _with_images(observation: Observation, world: World, cameras: Cameras | None) -> Observation:
     return observation if cameras is None else structs.replace(observation, images=cameras(world))
 
 
 def execute_row(robot: RobotRollout, scorer: Scorer, row: Numbers, next_row: Numbers) -> None:
-    """Command one row: straight to the next row, gripper held, within limits."""
+    """Command one row: linear to the next row, with a constant gripper, within limits."""
     t_obs_ns = robot.world.t_ns
     for k in range(TICKS_PER_ROW):
         robot.send(scorer, robot.between(row, next_row, k / TICKS_PER_ROW), t_obs_ns)
 
 
 def _rise(num: int, *, num_rows: int, first: int) -> Float[np.ndarray, " n"]:
-    """Share of an offset that each of `num` rows has: none up to row `first`, all after `num_rows` more."""
+    """Share of an offset in each of `num` rows: 0 up to row `first`, 1 after `num_rows` more."""
     return np.sin(0.5 * np.pi * np.clip((np.arange(num) - first) / num_rows, 0.0, 1.0)) ** 2
 
 
 def row_at_rest(spec: ActionSpec, state: RobotState) -> Numbers:
-    """The row of absolute places that keeps a robot where it was measured."""
+    """The row of absolute targets that keeps a robot at its measured state."""
     numbers = command_numbers(command_at_state(spec, state), Schema(action_fields=spec.fields))
     return np.array([numbers[name] for name in spec.names])
 
@@ -133,7 +133,7 @@ class ArmRollout:
         self._limiter.reset(self.command(np.array([*world.q, world.gripper_width])), world.t_ns)
 
     def observe(self) -> tuple[Observation, Observation]:
-        observation = _with_pictures(self.world.observe(), self.world, self._cameras)
+        observation = _with_images(self.world.observe(), self.world, self._cameras)
         return observation, observation
 
     def at_rest(self) -> Numbers:
@@ -146,7 +146,7 @@ class ArmRollout:
         return rows
 
     def off_course(self, rows: Rows, drift: Float[np.ndarray, "3"], *, num_rows: int, first: int = 0) -> Rows:
-        """drift: of the hand, in B [m]."""
+        """drift: of the end effector, in B [m]."""
         J = self.world.kinematics.jacobian(rows[first, :7])
         offset = np.linalg.pinv(J) @ np.concatenate([drift, np.zeros(3)])
         out = rows.copy()
@@ -172,7 +172,7 @@ class ArmRollout:
 
 
 class MobileRollout:
-    """Arm and base; rows as in `MOBILE_SPEC`, with the base's poses in odometry's world once they are led."""
+    """Arm and base; rows as in `MOBILE_SPEC`, executed ones with base poses in the odometry frame."""
 
     def __init__(self, world: World, cameras: Cameras | None = None) -> None:
         self.world, self._clock, self._cameras = world, SimClock(), cameras
@@ -185,7 +185,7 @@ class MobileRollout:
         self._limiter.reset(here, world.t_ns)
 
     def observe(self) -> tuple[Observation, Observation]:
-        seen = _with_pictures(self.world.observe(self._state), self.world, self._cameras)
+        seen = _with_images(self.world.observe(self._state), self.world, self._cameras)
         return seen, self.world.observe(self._state, exact=True)
 
     def at_rest(self) -> Numbers:
@@ -203,7 +203,7 @@ class MobileRollout:
         return out
 
     def off_course(self, rows: Rows, drift: Float[np.ndarray, "6"], *, num_rows: int, first: int = 0) -> Rows:
-        """drift: of the hand in B [m], then of the base (x, y, yaw) [m, m, rad]."""
+        """drift: of the end effector in B [m], then of the base (x, y, yaw) [m, m, rad]."""
         out, rise = rows.copy(), _rise(len(rows), num_rows=num_rows, first=first)
         out[:, 3:6] += np.outer(rise, drift[:3])
         out[:, :3] += np.outer(rise, drift[3:])
@@ -234,7 +234,7 @@ class MobileRollout:
 
 
 class HandsRollout:
-    """Two arms; rows as in `TWO_HAND_SPEC`: the hands in B, and the widths of their grippers."""
+    """Two arms; rows as in `TWO_HAND_SPEC`: end-effector poses in B, and gripper widths."""
 
     def __init__(self, world: World, cameras: Cameras | None = None) -> None:
         self.world, self._clock, self._cameras = world, SimClock(), cameras
@@ -252,7 +252,7 @@ class HandsRollout:
         return command
 
     def observe(self) -> tuple[Observation, Observation]:
-        seen = _with_pictures(self.world.observe(self._state), self.world, self._cameras)
+        seen = _with_images(self.world.observe(self._state), self.world, self._cameras)
         return seen, self.world.observe(self._state, exact=True)
 
     def at_rest(self) -> Numbers:
@@ -265,7 +265,7 @@ class HandsRollout:
         return rows
 
     def off_course(self, rows: Rows, drift: Float[np.ndarray, "3"], *, num_rows: int, first: int = 0) -> Rows:
-        """drift: of one hand in B [m]; the other's is turned about the vertical by a right angle."""
+        """drift: of one end effector in B [m]; the other's is rotated by 90 degrees about the vertical."""
         out, rise = rows.copy(), _rise(len(rows), num_rows=num_rows, first=first)
         other = np.array([-drift[1], drift[0], drift[2]])
         for columns, offset in zip(COLUMNS.values(), (drift, other), strict=True):

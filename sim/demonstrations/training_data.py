@@ -1,4 +1,4 @@
-"""Demonstrations as a network is to learn them: by which labels, and what of the scene it is shown."""
+"""Training data from demonstrations: the kind of labels, and the network's input from the scene."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,21 +21,21 @@ from sim.experts.mobile import WORLD_SPEC
 from sim.tasks import make_task
 
 HAND_CAMERAS = {"wrist": ARM, "left_wrist": "left_arm", "right_wrist": "right_arm"}
-"""Those that a hand carries, and the arm whose hand it is; the others are fixed to the base."""
+"""Wrist cameras and their arms; the other cameras are fixed to the base."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingData:
-    """Demonstrations, and what their rows and features are."""
+    """Demonstrations with their schema, rows and features."""
 
     demonstrations: Sequence[Demonstration]
     schema: Schema
     spec: ActionSpec
     features: FeatureConfig
     notes: Mapping[str, object] = field(default_factory=dict)
-    """What a checkpoint should say of how it came to them."""
+    """Notes on their origin for a checkpoint."""
     init: Checkpoint | None = None
-    """The policy to go on from, told as they are."""
+    """The policy to fine-tune, with the same inputs."""
 
 
 def by_labels(
@@ -45,13 +45,13 @@ def by_labels(
     *,
     joints: bool = True,
 ) -> TrainingData:
-    """The scene as the task's tracker measures it; a mobile robot's rows told in its base or in the world.
+    """Training data with the scene measured by the task's tracker; a mobile robot's rows in base or world.
 
-    joints: whether the network sees the arm's; those of a person are no robot's.
+    joints: whether the network gets the arm's joints; a person's demonstrations have none of a robot.
     """
     task, spec = make_task(task_name), action_spec_of(task_name)
     schema, in_world = task.schema, labels == "world"
-    if len({d.observation.task for d in demonstrations}) > 1:  # of each task they are something else
+    if len({d.observation.task for d in demonstrations}) > 1:  # the scene state differs by task
         schema = replace(schema, environment_state_names=())
     if in_world:
         demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
@@ -73,9 +73,9 @@ def learn_to_see(
     on_random_view: Callable[[int], None],
     on_step: Callable[[int, float], None],
 ) -> tuple[Estimator, dict[str, float]]:
-    """An estimator trained on demonstrations with pictures of all cameras, of one size; its held-out errors.
+    """Train an estimator on demonstrations with images of one size; returns it and its held-out errors.
 
-    init: one to go on from. num_random_views: see `random_views`; on_random_view is told how many there are.
+    init: one to fine-tune. num_random_views: see `random_views`; on_random_view gets the number so far.
     """
     task = make_task(task_name)
     sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
@@ -108,24 +108,24 @@ def by_estimates(
     init: Checkpoint | None = None,
     seed: int,
 ) -> TrainingData:
-    """The scene as an estimator sees it.
+    """Training data with the scene estimated from images.
 
-    demonstrations: with pictures; more: without, see `with_errors`, for which the seed is.
-    init: a policy of the task to go on from, told the scene or behind this estimator.
+    demonstrations: with images; more: without, see `with_errors`, which uses the seed.
+    init: a policy of the task to fine-tune, state-based or behind this estimator.
     InvalidValueError: the policy is of another task.
     """
     task = make_task(task_name)
-    told = with_estimates(demonstrations, estimator)
+    estimated = with_estimates(demonstrations, estimator)
     schema = estimated_schema(task.schema, estimator)
     start = init
     if init is not None and init.info.schema.environment_state_dim != schema.environment_state_dim:
-        start = behind_estimator(init, told, schema)
+        start = behind_estimator(init, estimated, schema)
     if more:
         recorded, config = [d.observation for d in demonstrations], estimator.network.config
-        seen = [d.observation for d in told]
-        told += with_errors(more, recorded, seen, points=config.points, hands=config.hands, seed=seed)
+        seen = [d.observation for d in estimated]
+        estimated += with_errors(more, recorded, seen, points=config.points, hands=config.hands, seed=seed)
     return TrainingData(
-        demonstrations=told,
+        demonstrations=estimated,
         schema=schema,
         spec=action_spec_of(task_name),
         features=FeatureConfig() if start is None else start.feature_config,

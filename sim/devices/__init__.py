@@ -1,1 +1,1 @@
-"""Robots without hardware that speak the real protocols: what drivers are tried and broken against."""
+"""Simulated robots that speak the real protocols, for tests and fault injection of drivers."""

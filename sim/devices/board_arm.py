@@ -1,10 +1,9 @@
-"""A simulated FR3 with a camera on its hand that looks at a board on the table, for calibrations.
+"""A simulated FR3 with a wrist camera that views a board on the table, for calibrations.
 
     robot-runtime calibrate hand-eye sim.devices.board_arm:robot --board board.json --intrinsics
     camera.json ...
 
-The arm is that of the physics; pictures are drawn with the lens that `INTRINSICS` says, exactly, and show the
-board alone.
+The arm is simulated; images are drawn exactly through the lens `CAMERA`, and show only the board.
 """
 
 from pathlib import Path
@@ -26,13 +25,13 @@ from sim.tasks import make_task
 BOARD = Board(columns=9, rows=7, square_m=0.03, marker_m=0.022)
 CAMERA = Pinhole(size=(480, 640), fx=610.0, fy=610.0, cx=319.5, cy=239.5)
 X_EC = pin.SE3(pin.exp3(np.array([0.0, 0.0, np.pi / 2])), np.array([0.06, 0.0, -0.08]))
-"""The camera beside the hand; it looks along the fingers."""
+"""Pose of the camera beside the hand; it looks along the fingers."""
 X_AB = pin.SE3(np.diag([1.0, -1.0, -1.0]), np.array([0.37, 0.11, 0.002]))
-"""The board in the arm's base: flat on the table, its normal up."""
+"""Pose of the board in the arm's base: flat on the table, its normal up."""
 
 
 class BoardCamera:
-    """A camera on the hand; it shows the board from where the physics last had the arm."""
+    """A wrist camera; it shows the board from the arm's last simulated pose."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class BoardCamera:
         self.size = camera.size
 
     def read(self) -> Image:
-        """Wait until the next one is due, then draw it."""
+        """Wait until the next image is due, then draw it."""
         self._clock.sleep_until_ns(self._next_ns)
         now_ns = self._clock.now_ns()
         self._next_ns = max(self._next_ns, now_ns - self._period_ns) + self._period_ns
@@ -65,11 +64,11 @@ class BoardCamera:
         return Image(t_ns=now_ns, pixels=np.repeat(grey[..., None], 3, axis=2))
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no resources to release."""
 
 
 def robot() -> Robot:
-    """In real time, as it stands at the begin of an episode."""
+    """The robot in real time, at the start of an episode."""
     clock = MonotonicClock()
     world = World(make_task("track"), t_start_ns=clock.now_ns())
     return Robot(
@@ -78,7 +77,7 @@ def robot() -> Robot:
 
 
 def write_files(folder: Path) -> None:
-    """board.json, camera.json and poses.csv, 20 places from which the board is seen."""
+    """Write board.json, camera.json and poses.csv, 20 postures from which the board is visible."""
     folder.mkdir(parents=True, exist_ok=True)
     save(folder / "board.json", BOARD)
     save(folder / "camera.json", Intrinsics(camera=CAMERA))
@@ -98,7 +97,7 @@ def places(
     board: Board = BOARD,
     camera: CameraModel = CAMERA,
 ) -> list[np.ndarray]:
-    """Joint positions (7,) [rad] from which a camera sees the whole board, from aside and turned."""
+    """Joint positions (7,) [rad] from which a camera sees the whole board, at an angle and rotated."""
     world = World(make_task("track"))
     out: list[np.ndarray] = []
     centre = X_AB.act(board.centre_B)

@@ -1,4 +1,4 @@
-"""A simulated FR3 behind the real FCI protocol: `franky-sim` in a process of its own, at its own address."""
+"""A simulated FR3 behind the real FCI protocol: `franky-sim` in its own process, at its own address."""
 
 import itertools
 import mmap
@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from franky_sim import SimulationServer, franka_robot_protocol, franka_robot_server, franka_server
 from franky_sim.mujoco_simulator import MujocoSimulator
 address, version = sys.argv[1], int(sys.argv[2])
-told = mmap.mmap(int(sys.argv[3]), 16)
+shared = mmap.mmap(int(sys.argv[3]), 16)
 if version:
     # libfranka reads the status in one byte and the version in the next two
     refused = franka_server.ConnectStatus.kIncompatibleLibraryVersion.value | version << 8
@@ -34,7 +34,7 @@ def set_reflex(value):
 
 def with_reflex(self, read=franka_robot_server.FrankaRobotServer.robot_state.fget):
     state = read(self)
-    told[:] = struct.pack("<qd", struct.unpack_from("<q", told)[0] + 1, max(map(abs, state.dq)))
+    shared[:] = struct.pack("<qd", struct.unpack_from("<q", shared)[0] + 1, max(map(abs, state.dq)))
     if not is_in_reflex:
         return state
     errors = tuple(i == 6 for i in range(41))  # libfranka: joint_reflex
@@ -57,16 +57,16 @@ with MujocoSimulator() as sim:
 
 
 class FrankaRobot:
-    """Its process; answers once `wait` has returned. Its time runs as fast as the machine lets it."""
+    """The robot's process; it answers once `wait` has returned. Its time runs as fast as possible."""
 
     def __init__(self, folder: Path, *, wrong_version: int = 0) -> None:
-        """wrong_version: says that it is of that server version and refuses ours; 0: it is ours."""
+        """wrong_version: a server version to report, refusing ours; 0: ours."""
         number = os.getpid() * 8 + next(_numbers)
         self.host = f"127.{number >> 16 & 127}.{number >> 8 & 255}.{number % 250 + 2}"
         self._log = folder / f"{self.host}.log"
         memory = os.memfd_create(self.host)
         os.ftruncate(memory, 16)
-        self._told = mmap.mmap(memory, 16)
+        self._shared = mmap.mmap(memory, 16)
         command = [sys.executable, "-c", SERVE, self.host, str(wrong_version), str(memory)]
         with self._log.open("w") as log:
             env = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -76,25 +76,25 @@ class FrankaRobot:
         os.close(memory)
 
     def wait(self) -> "FrankaRobot":
-        """Until it answers; one that does not is killed, for nobody else would."""
+        """Wait until it answers; RuntimeError after a timeout, with the process killed."""
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while "ready" not in (said := self._log.read_text()):
+        while "ready" not in (output := self._log.read_text()):
             if self._process.poll() is not None or time.monotonic() > deadline_s:
                 self.kill()
-                raise RuntimeError(f"no simulated Franka after {START_TIMEOUT_S:g} s at most: {said}")
+                raise RuntimeError(f"no simulated Franka after {START_TIMEOUT_S:g} s at most: {output}")
             time.sleep(0.02)
         return self
 
     @property
     def num_states(self) -> int:
-        """That it has sent: one for each millisecond of its own time, which is slow on a busy machine."""
-        count, _ = struct.unpack("<qd", self._told[:])
+        """Number of states sent: one per millisecond of its own time, which is slow on a busy machine."""
+        count, _ = struct.unpack("<qd", self._shared[:])
         return int(count)
 
     @property
     def speed(self) -> float:
-        """Of its fastest joint, as it has it itself [rad/s]."""
-        _, fastest = struct.unpack("<qd", self._told[:])
+        """True speed of its fastest joint [rad/s]."""
+        _, fastest = struct.unpack("<qd", self._shared[:])
         return float(fastest)
 
     def freeze(self) -> None:
@@ -104,10 +104,10 @@ class FrankaRobot:
         self._process.send_signal(signal.SIGCONT)
 
     def fall_into_reflex(self) -> None:
-        """As after a contact, not in motion: mode and errors say so until it is told to recover."""
+        """Enter reflex mode, as after a contact at standstill: mode and errors show it until recovery."""
         self._process.send_signal(signal.SIGUSR1)
 
     def kill(self) -> None:
-        """As kill -9."""
+        """Kill the process, like kill -9."""
         self._process.kill()
         self._process.wait(START_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""A rosbridge v2 server with a small robot behind it, as ROSBRIDGE_PROTOCOL.md describes one."""
+"""A rosbridge v2 server with a small simulated robot, by ROSBRIDGE_PROTOCOL.md."""
 
 import base64
 import json
@@ -15,12 +15,12 @@ from websockets.sync.server import Server, ServerConnection, serve
 from robot_runtime.core.values.transforms import compose_planar
 
 ROS_OFFSET_NS = 1_700_000_000 * 1_000_000_000
-"""The robot's ROS clock is ahead of this machine's monotonic one by that."""
+"""Offset of the robot's ROS clock from this machine's monotonic one [ns]."""
 WRITTEN_FORMS = {1: ("secs", "nsecs"), 2: ("sec", "nanosec")}
 
 
 class RosRobot:
-    """A base that goes where its twist takes it, two joints, and a camera; 50 messages of each a second."""
+    """A base that follows its twist, two joints, and a camera; 50 messages of each per second."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class RosRobot:
         first_x: float = 0.0,
         command_timeout_s: float | None = None,
     ) -> None:
-        """command_timeout_s: after so long without a twist the base stands, as a ros2_control base does."""
+        """command_timeout_s: the base stops after this time without a twist, as a ros2_control base does."""
         self.ros = ros
         self.x_WB, self._twist = np.array([first_x, 0.0, 0.0]), np.zeros(3)
         self.q = {"elbow": 0.5, "shoulder": -0.25}
@@ -38,13 +38,13 @@ class RosRobot:
         self.advertised: dict[str, str] = {}
         self.subscribed: dict[str, str] = {}
         self.is_silent = threading.Event()
-        """Nothing is said, and pings are not answered: a half-open connection."""
+        """When set, no messages are sent and pings are not answered: a half-open connection."""
         self.delay_ns: Callable[[], int] = lambda: 0
-        """Of each message on its way, beside what the machine takes [ns]."""
+        """Delay of each message, in addition to the machine's [ns]."""
         self.garbage: list[str] = []
-        """Sent once, before anything else."""
+        """Texts sent once, before anything else."""
         self.changed = threading.Condition()
-        self._timeout_s, self._told_s = command_timeout_s, time.monotonic()
+        self._timeout_s, self._commanded_s = command_timeout_s, time.monotonic()
         self._server: Server = serve(self._serve, "127.0.0.1", port, compression=None)
         self.port: int = self._server.socket.getsockname()[1]
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -53,9 +53,9 @@ class RosRobot:
 
     @property
     def twist(self) -> np.ndarray:
-        """How it drives now (vx, vy, wz) [m/s, m/s, rad/s]."""
-        is_alone = self._timeout_s is not None and time.monotonic() - self._told_s > self._timeout_s
-        return np.zeros(3) if is_alone else self._twist
+        """Current twist (vx, vy, wz) [m/s, m/s, rad/s]."""
+        is_timed_out = self._timeout_s is not None and time.monotonic() - self._commanded_s > self._timeout_s
+        return np.zeros(3) if is_timed_out else self._twist
 
     @property
     def url(self) -> str:
@@ -68,7 +68,7 @@ class RosRobot:
         self.end()
 
     def end(self) -> None:
-        """The process is gone: its sockets close."""
+        """Close all sockets, as if the process were gone."""
         for connection in self._connections:
             connection.close_socket()
         self._server.shutdown()
@@ -79,7 +79,7 @@ class RosRobot:
             return self.changed.wait_for(is_so, timeout_s)
 
     def told(self, topic: str) -> list[dict]:
-        """What was published there."""
+        """Messages published on a topic."""
         return [message for name, message in self.published if name == topic]
 
     # ---- the protocol ----------------------------------------------------------------------------------
@@ -89,29 +89,29 @@ class RosRobot:
         threading.Thread(target=self._speak, args=(connection,), daemon=True).start()
         try:
             for text in connection:
-                self._heed(json.loads(text))
+                self._handle(json.loads(text))
         except ConnectionClosed:
             return
 
-    def _heed(self, order: dict[str, Any]) -> None:
+    def _handle(self, operation: dict[str, Any]) -> None:
         with self.changed:
-            match order["op"]:
+            match operation["op"]:
                 case "advertise":
-                    self.advertised[order["topic"]] = order["type"]
+                    self.advertised[operation["topic"]] = operation["type"]
                 case "subscribe":
-                    self.subscribed[order["topic"]] = order["type"]
+                    self.subscribed[operation["topic"]] = operation["type"]
                 case "publish":
-                    assert order["topic"] in self.advertised
-                    self.published.append((order["topic"], order["msg"]))
-                    self._obey(order["topic"], order["msg"])
+                    assert operation["topic"] in self.advertised
+                    self.published.append((operation["topic"], operation["msg"]))
+                    self._apply(operation["topic"], operation["msg"])
                 case other:
                     raise AssertionError(f"unknown op {other}")
             self.changed.notify_all()
 
-    def _obey(self, topic: str, message: dict) -> None:
+    def _apply(self, topic: str, message: dict) -> None:
         if topic == "/cmd_vel":
             twist = message.get("twist", message)
-            self._told_s = time.monotonic()
+            self._commanded_s = time.monotonic()
             self._twist = np.array([twist["linear"]["x"], twist["linear"]["y"], twist["angular"]["z"]])
         elif "points" in message:
             (point,) = message["points"]
@@ -119,7 +119,7 @@ class RosRobot:
 
     def _speak(self, connection: ServerConnection) -> None:
         try:
-            self.wait_for(lambda: bool(self.subscribed), 2.0)  # who is not there yet hears nothing
+            self.wait_for(lambda: bool(self.subscribed), 2.0)  # clients that have not subscribed get nothing
             for text in self.garbage:
                 connection.send(text)
             while True:
@@ -145,7 +145,7 @@ class RosRobot:
         twist = {"linear": {"x": vx, "y": vy, "z": 0.0}, "angular": {"x": 0.0, "y": 0.0, "z": wz}}
         pixels = np.zeros((48, 64, 3), np.uint8)
         pixels[..., 0] = 200  # red
-        picture = base64.b64encode(simplejpeg.encode_jpeg(pixels, quality=95)).decode()
+        jpeg = base64.b64encode(simplejpeg.encode_jpeg(pixels, quality=95)).decode()
         return {
             "/odom": {
                 "header": header,
@@ -160,5 +160,5 @@ class RosRobot:
                 "velocity": [],
                 "effort": [],
             },
-            "/chest": {"header": header, "format": "rgb8; jpeg compressed bgr8", "data": picture},
+            "/chest": {"header": header, "format": "rgb8; jpeg compressed bgr8", "data": jpeg},
         }

@@ -1,1 +1,1 @@
-"""Episodes under a virtual clock, and what they come to."""
+"""Episodes under a virtual clock, and their results."""

@@ -1,15 +1,15 @@
-"""The physical limit under latency: the scripted expert, told everything the robot knows, late.
+"""The physical limit under latency: the scripted expert with delayed observations.
 
-At every row the expert gets the newest observation whose answer can be there, and what has been commanded
-since as a commitment; the row of its plan that is due next is executed.
+At every row the expert gets the newest observation whose answer can have arrived, and the commands since
+then as committed rows; the next due row of its plan is executed.
 
     t_obs                                    now      next row of the plan
       |------------- delay(t_obs) -----------|          |
       ●────────●────────●────────●────────●──┼──────────○          ● committed   ○ the expert's choice
 
-It plans at every row whatever the delay, so it is as if any number of requests were under way at once, and no
-policy samples its answer. Its commands pass the robot's limits, as any method's do: a plan that has changed
-asks for a jump, and no joint makes one. What it cannot do, information and robot do not allow to this expert.
+It plans at every row whatever the delay, as if any number of requests were in flight, and no policy samples
+its answer. Its commands pass the robot's limits, as any method's do: a plan that has changed asks for a jump,
+and no joint makes one. Its failures are due to the delay and the robot, not to a method.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ from sim.scene.task import EpisodeScore
 from sim.scene.world import World
 
 DelayTrace = Callable[[int], int]
-"""From the capture of an observation to the arrival of its answer [ns], by time within the episode [ns]."""
+"""Delay from capture of an observation to arrival of its answer [ns], by time within the episode [ns]."""
 
 
 def constant_delay(delay_ns: int) -> DelayTrace:
-    """The same delay always; ValueError if it is negative."""
+    """A constant delay; ValueError if it is negative."""
     if delay_ns < 0:
-        raise ValueError(f"a delay is not negative, got {delay_ns} ns")
+        raise ValueError(f"expected a delay of at least 0 ns, got {delay_ns}")
     return lambda t_ns: delay_ns
 
 
@@ -43,7 +43,7 @@ def run_delayed_expert(
     delay: DelayTrace,
     trace: list[np.ndarray] | None = None,
 ) -> EpisodeScore:
-    """Score of one episode; the robot stands until the first answer is there.
+    """Run and score one episode; the robot holds until the first answer arrives.
 
     trace: gets a snapshot of the world every row, for drawing.
     """
@@ -77,11 +77,11 @@ def _next_row(
     commanded: list[Float[np.ndarray, " D"]],
     num_ticks_ago: int,
 ) -> Float[np.ndarray, "n D"]:
-    """Commands of the ticks of a row, n = `TICKS_PER_ROW`, by a plan from that observation.
+    """Commands for the ticks of a row, n = `TICKS_PER_ROW`, by a plan from the observation.
 
-    commanded: what was sent at every tick of the episode, as the robot is led. Rows that were due before now
-    are committed; the way leads from the last command straight to the first row after them, and on from row
-    to row. Past the last row the robot stands.
+    commanded: numbers sent at every tick of the episode, as for `RobotRollout`. Rows that were due before now
+    are committed; the path leads from the last command straight to the first row after them, and on from row
+    to row. Past the last row the robot holds.
     """
     d = -(-num_ticks_ago // TICKS_PER_ROW)
     now = len(commanded)

@@ -1,4 +1,4 @@
-"""Episodes of our own tasks, by the task's name, in the loop that runs any env."""
+"""Runs episodes of our own tasks, by name, in the loop for any env."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def play_task(
     correction_head: ResidualHead | None = None,
     log: LogConfig | None = None,
 ) -> Play:
-    """One episode to its end, as `play`, with the world's snapshots if they are asked for."""
+    """Run one episode to its end, as `play`, with world snapshots if requested."""
     env = TaskEnv(task_name, control_period_ns=control_period_ns, snapshot_period_ns=snapshot_period_ns)
     episode = yield from play(
         policy,
@@ -55,7 +55,7 @@ def run_episode(
     correction_head: ResidualHead | None = None,
     log: LogConfig | None = None,
 ) -> Episode:
-    """One episode by itself, as `play_task`; `delay_ns` is a constant delay where there is no trace."""
+    """Run a single episode, as `play_task`; `delay_ns` is a constant delay if there is no trace."""
     episode = play_task(
         policy,
         task_name=task_name,

@@ -1,7 +1,7 @@
-"""Many episodes of one kind: `EvaluationConfig`, and the processes that share them.
+"""Evaluates many episodes of one kind in several processes: `EvaluationConfig`, `evaluate`.
 
-A row of the comparison is not always a method of ours: the physical limit and a peer's engine meet the same
-tasks, seeds and traces.
+Besides our methods, the physical limit and a peer's engine can be evaluated on the same tasks, seeds and
+traces.
 """
 
 from abc import ABC, abstractmethod
@@ -37,40 +37,40 @@ class DelayedExpert:
 
 
 class PeerEngine(ABC):
-    """Another project's engine with our policy; a frozen dataclass, whose fields name it."""
+    """Another project's engine with our policy; a frozen dataclass whose fields identify it."""
 
     @abstractmethod
     def run_episode(self, config: "EvaluationConfig", seed: int) -> EpisodeResult:
-        """One episode of the evaluation, in this process."""
+        """Run one episode of the evaluation, in this process."""
 
 
 Contestant = Method | DelayedExpert | PeerEngine
-"""What runs an episode."""
+"""Runs an episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """What to run; the same configuration gives the same results, however many processes share the work."""
+    """An evaluation; results do not depend on the number of processes."""
 
     policy: str
     """A shipped policy's name, or a checkpoint folder."""
     task: str
     method: Contestant
     trace: LatencyTrace = field(default_factory=lambda: constant(0.0))
-    """From capture of an observation to the arrival of its answer."""
+    """Delays from capture of an observation to arrival of its answer."""
     episodes: int = 100
     first_seed: int = 10_000
-    """Episodes take the seeds from here on; training uses lower ones."""
+    """Episodes use seeds from here on; training uses lower ones."""
     control_period_ns: int = CONTROL_PERIOD_NS
     sampling_share: float = SAMPLING_SHARE
     group_size: int = 25
-    """Episodes that are answered together. Batches of another size round differently, in the last bit."""
+    """Episodes that are answered together. Other batch sizes differ in the last bit."""
 
     log: LogConfig | None = None
-    """Where each episode leaves its log; None: nowhere. Changes no result."""
+    """Where each episode writes its log; None: nowhere. Does not change results."""
 
     def as_dict(self) -> dict[str, object]:
-        """All of it as JSON has it; method and trace in words that tell any two apart."""
+        """The configuration as JSON values; method and trace by unique descriptions."""
         return {
             **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "log"},
             "method": {part: repr(value) for part, value in vars(self.method).items()},
@@ -85,7 +85,7 @@ class EvaluationConfig:
 
 
 def policy_for(task: str, name: str) -> Policy:
-    """The scripted expert of the task, by the name it goes by, or what `load_policy` knows."""
+    """The task's scripted expert by `EXPERT_POLICY`, otherwise the policy by `load_policy`."""
     return ExpertPolicy(task) if name == EXPERT_POLICY else load_policy(name)
 
 
@@ -102,7 +102,7 @@ def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | Non
 
 
 def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
-    """One group of an evaluation, in this process."""
+    """Run one group of an evaluation, in this process."""
     match config.method:
         case Method() as method:
             return _run_methods_group(config, method, seeds)
@@ -113,7 +113,7 @@ def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
 
 
 def try_out(config: EvaluationConfig) -> None:
-    """Begin the first episode, up to its first request: raises what all of them would raise."""
+    """Begin the first episode, up to its first request: raises the errors that all would raise."""
     if isinstance(config.method, Method):
         for begun in _plays(replace(config, log=None), config.method, config.groups()[0][:1]):
             next(begun)
@@ -162,7 +162,7 @@ def evaluate(
     *,
     workers: int = 2,
 ) -> list[EpisodeResult]:
-    """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
+    """Run all episodes, in seed order; `on_episode` is called for each when its group ends."""
     out: list[EpisodeResult] = []
     with worker_pool(workers, threads=1) as pool:
         for results in pool.imap(partial(run_group, config), config.groups()):

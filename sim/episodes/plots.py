@@ -1,4 +1,4 @@
-"""Pictures of runs: the life of every chunk."""
+"""Plots of runs: the lifetime of every chunk."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ WAIT, UNUSED = "#f2b134", "#cfe1ec"
 def plot_chunk_timelines(
     episodes: Mapping[str, Episode], *, dt_ns: int, horizon: int, path: Path, window_s: float = 6.0
 ) -> None:
-    """Every chunk as a bar from the capture of its observation, above the commands it led to."""
+    """Plot every chunk as a bar from the capture of its observation, above the commands sent."""
     fig, axes = plt.subplots(
         2 * len(episodes),
         1,
@@ -38,7 +38,7 @@ def plot_chunk_timelines(
         _draw_commands(axes[2 * i + 1], episode.record, window_s=window_s)
     axes[-1].set_xlabel("time since the start of the episode [s]")
     handles = [plt.Rectangle((0, 0), 1, 1, color=c) for c in (WAIT, RUNS, UNUSED, HELD)]
-    labels = ["observed, answer under way", "rows that ran", "rows replaced or past", "robot held"]
+    labels = ["waiting for the answer", "rows that ran", "rows replaced or past", "robot held"]
     fig.legend(handles, labels, loc="lower center", ncols=4, frameon=False)
     fig.tight_layout(rect=(0, 0.04, 1, 1))
     fig.savefig(path, dpi=110)
@@ -86,16 +86,16 @@ def _shade_holds(ax: Axes, record: RunRecord, window_s: float) -> None:
 
 
 def _draw_commands(ax: Axes, record: RunRecord, *, window_s: float) -> None:
-    """The joints that move most, or where a mobile base is led."""
+    """Draw the joints that move most, or the commanded position of a mobile base."""
     commands = record.commands()
     t = (commands[:, 0] - commands[0, 0]) / NS_PER_S
     shown = t <= window_s
     bases = [tick.command.base for tick in record.ticks]
-    led = np.array([base.x_WB[:2] for base in bases if isinstance(base, BasePoseCommand)])
-    if len(led) == len(commands):
-        lines, unit = {"base x": led[shown, 0], "base y": led[shown, 1]}, "m"
+    base_xy = np.array([base.x_WB[:2] for base in bases if isinstance(base, BasePoseCommand)])
+    if len(base_xy) == len(commands):
+        lines, unit = {"base x": base_xy[shown, 0], "base y": base_xy[shown, 1]}, "m"
     else:
-        joints = commands[shown, 1:7]  # the last joint only turns the hand
+        joints = commands[shown, 1:7]  # the last joint only rotates the end effector
         most = np.argsort(-np.ptp(joints, axis=0))[:3]
         lines, unit = {f"joint {j + 1}": joints[:, j] for j in most}, "rad"
     for name, values in lines.items():

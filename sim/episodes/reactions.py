@@ -1,28 +1,28 @@
-"""How long it takes until what nobody could foresee shows in the commands."""
+"""Reaction times: from an unpredictable change of the scene to the first command that responds to it."""
 
 from collections.abc import Callable
 
 
 class Reactions:
-    """Times from each change of the scene to the first tick whose command answers an observation of it.
+    """Measures the time from each change of the scene to the first command based on an observation of it.
 
         change        capture         answer arrives
            |-------------|------------------|------>  t
            |<------------- reaction ------->|
 
-    The observation has to be taken at or after the change. A change that no command answers before the end
+    The observation has to be captured at or after the change. A change without such a command before the end
     has no reaction time.
     """
 
     def __init__(self, change_times_ns: Callable[[int], list[int]], *, t_start_ns: int) -> None:
-        """change_times_ns: when changes happen up to and with a time, both counted from `t_start_ns`."""
+        """change_times_ns: times of changes up to and including a time, both relative to `t_start_ns`."""
         self._change_times_ns, self._t_start_ns = change_times_ns, t_start_ns
         self._t_ns = 0
         self.answered: list[tuple[int, float]] = []
         """(time of the change within the episode [ns], reaction time [s]) of every answered change."""
 
     def on_tick(self, t_ns: int, t_obs_ns: int | None) -> None:
-        """Take note of one control tick; arguments as in `Scorer.on_tick`."""
+        """Process one control tick; arguments as in `Scorer.on_tick`."""
         self._t_ns = t_ns - self._t_start_ns
         if t_obs_ns is None:
             return
@@ -36,7 +36,7 @@ class Reactions:
         return tuple(time_s for _, time_s in self.answered)
 
     def metrics(self) -> dict[str, float]:
-        """Number of changes and of unanswered ones; mean and largest reaction time if there is one [s]."""
+        """Number of changes and of unanswered ones; mean and largest reaction time, if any [s]."""
         num_changes = len(self._change_times_ns(self._t_ns))
         out = {"num_changes": float(num_changes), "num_unanswered": float(num_changes - len(self.answered))}
         if self.answered:

@@ -1,4 +1,4 @@
-"""`robot-runtime replay --on sim`: the simulated robot moves along a recorded episode."""
+"""`robot-runtime replay --on sim`: the simulated robot follows a recorded episode."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def on_simulation(log: "RunLog", episode: int, *, video: Path | None) -> str:
-    """The task of the log, with the same scene, under a simulation's clock; says what it came to.
+    """Replay an episode in the log's task and scene, under a virtual clock; returns a line on the result.
 
-    InvalidValueError: the log is of no task of ours.
+    InvalidValueError: the log is of no simulated task.
     """
     from robot_runtime.core.method.table import method_named
     from robot_runtime.evaluation.loop import play, play_together
@@ -24,27 +24,27 @@ def on_simulation(log: "RunLog", episode: int, *, video: Path | None) -> str:
     from sim.episodes.task_env import TaskEnv
 
     task = task_of(log)
-    way = RecordedWay.of(log, episode)
+    recorded = RecordedWay.of(log, episode)
     env = TaskEnv(
         task,
         control_period_ns=log.info.control_period_ns,
-        episode_s=way.duration_s + LINGER_S,
+        episode_s=recorded.duration_s + LINGER_S,
         snapshot_period_ns=None if video is None else SNAPSHOT_PERIOD_NS,
     )
-    policy = PlayedPolicy(way)
+    policy = PlayedPolicy(recorded)
     seed = log.info.seed
     asked = play(policy, env, method=method_named(METHOD), seed=seed, trace=constant(0))
     (played,) = play_together(policy, [asked])
     if video is not None:
         write_side_by_side(video, task, {"recorded": replace(played, snapshots=env.snapshots)})
     ended = "success" if played.result.score.success else "no success"
-    told = {tick.now_ns / 1e9: tick.command.parts for tick in played.record.ticks}
-    off = max((off_by(way, t_s, parts) for t_s, parts in told.items()), default=0.0)
+    sent = {tick.now_ns / 1e9: tick.command.parts for tick in played.record.ticks}
+    off = max((off_by(recorded, t_s, parts) for t_s, parts in sent.items()), default=0.0)
     return f"{task}, seed {seed}: {ended} after {played.result.summary['duration_s']:.2f} s; {far_words(off)}"
 
 
 def task_of(log: "RunLog") -> str:
-    """The name of the simulated task whose text the log has."""
+    """The name of the simulated task whose instruction the log has."""
     from sim.tasks import TASKS, make_task
 
     for name in TASKS:

@@ -1,4 +1,4 @@
-"""What a person looks at after runs: a side-by-side video and a one-page report."""
+"""Reports of runs: a side-by-side video and a page of HTML."""
 
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,10 +31,10 @@ def write_side_by_side(
     insets: tuple[str, ...] = (),
     on_frame: Callable[[], object] = lambda: None,
 ) -> None:
-    """Both runs in one mp4, each with its name, its clock and a red bar while the robot is held.
+    """Write runs side by side into one mp4, each with name, clock and a red bar while the robot holds.
 
-    Of a mobile robot, also how far its base has been driven back so far. insets: cameras whose views go into
-    the corner. on_frame: called when one is drawn. RenderingUnavailableError where this machine cannot draw.
+    For a mobile robot, also show its base's backtracking so far. insets: cameras whose views are shown in the
+    corner. on_frame: called for each frame. RenderingUnavailableError: this machine cannot render.
     """
     model = World(make_task(task_name)).model
     with Renderer(model, size=FRAME_SIZE) as renderer, Renderer(model, size=INSET_SIZE) as small:
@@ -43,12 +43,12 @@ def write_side_by_side(
 
 
 def num_frames(episodes: Iterable[Episode]) -> int:
-    """Of the video that `write_side_by_side` makes of them."""
+    """The number of frames of the video by `write_side_by_side`."""
     return max(len(each.snapshots) for each in episodes) + 1 + VIDEO_HZ
 
 
 def each_told(frames: Iterable[np.ndarray], on_frame: Callable[[], object]) -> Iterator[np.ndarray]:
-    """The same frames; `on_frame` is called with each."""
+    """Yield the same frames and call `on_frame` after each."""
     for frame in frames:
         yield frame
         on_frame()
@@ -76,7 +76,7 @@ def _frames(
 
 
 def _put_inset(pixels: np.ndarray, view: np.ndarray, k: int, camera: str) -> None:
-    """The k-th small view, from the lower left corner on, into a frame."""
+    """Draw the k-th small view into a frame, from the lower left corner on."""
     image = PilImage.fromarray(view)
     ImageDraw.Draw(image).text((4, 2), camera, fill="white", font=ImageFont.load_default(12))
     height, width = INSET_SIZE
@@ -93,7 +93,7 @@ def _labelled(pixels: np.ndarray, text: str, *, is_held: bool) -> np.ndarray:
 
 
 def _side_by_side(strips: list[Iterator[np.ndarray]]) -> Iterator[np.ndarray]:
-    """Frames next to each other; a strip that ends keeps its last frame, for a second after the longest."""
+    """Join frames side by side; a finished strip keeps its last frame, up to a second after the longest."""
     current: list[np.ndarray | None] = [None] * len(strips)
     num_extra = 0
     while num_extra < VIDEO_HZ:
@@ -106,7 +106,7 @@ def _side_by_side(strips: list[Iterator[np.ndarray]]) -> Iterator[np.ndarray]:
 def write_html(
     path: Path, *, title: str, introduction: str, table: list[list[str]], media: list[tuple[str, str]]
 ) -> None:
-    """One page: a table whose first row is its head, and pictures and videos as (file name, caption)."""
+    """Write a page: a table whose first row is its head, and images and videos as (file name, caption)."""
     head, *body = table
     cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     rows = "".join(

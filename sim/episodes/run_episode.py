@@ -1,4 +1,4 @@
-"""One episode in real time: the simulated robot in this process, the server in another."""
+"""Runs one episode in real time: the simulated robot in this process, the server in another."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -38,11 +38,11 @@ def run_real_time(
     It ends early when the task is done, or on a signal that ends the session.
 
     seed: of the scene, and of the policy's random numbers.
-    picture_size: height and width of all cameras' pictures; None leaves them as the task has them.
+    picture_size: height and width of all cameras' images; None: those of the task.
     snapshot_period_ns: how often to keep a world snapshot for a video; None keeps none.
-    on_ready: gets what the server said, before the robot moves.
-    on_session: gets the session then, to post orders to it from another thread.
-    person: acts after each tick, in the control thread: what she plans has to fit between two.
+    on_ready: gets the server's welcome, before the robot moves.
+    on_session: gets the session then, to post operator commands from another thread.
+    person: acts after each tick, in the control thread; its computations have to fit between two ticks.
     options: of the session, see `robot_runtime.robot.config.RunConfig`; without `duration_s` it runs for the
         task's own time limit.
     """
@@ -66,7 +66,7 @@ def run_real_time(
     with _hinted(), session:
         on_ready(session.welcome)
         on_session(session)
-        world.reset(seed, t_start_ns=clock.now_ns())  # connecting and measuring took their time
+        world.reset(seed, t_start_ns=clock.now_ns())  # connecting and measuring took time
         if person is not None:
             person.begin(seed)
         scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
@@ -86,7 +86,9 @@ def run_real_time(
             if scorer.is_done:
                 session.stop(Cause.TASK_OVER)
         score = scorer.score()
-        if score.has_success and (score.success or not session.is_interrupted):  # cut short is no failure
+        if score.has_success and (
+            score.success or not session.is_interrupted
+        ):  # an interrupted episode is no failure
             session.runner.success, session.runner.why = score.success, score.why
     result = EpisodeResult.of(seed, score, session.record, clips=session.clips)
     return Episode(result=result, record=session.record, snapshots=snapshots)
@@ -94,7 +96,7 @@ def run_real_time(
 
 @contextmanager
 def _hinted() -> Iterator[None]:
-    """What a person can do about pictures of another size."""
+    """Add a hint to errors about image sizes."""
     try:
         yield
     except SchemaMismatchError as error:

@@ -1,4 +1,4 @@
-"""Our own tasks as a `RobotEnv`: a MuJoCo world with its drivers, under a virtual clock of its own."""
+"""Our own tasks as a `RobotEnv`: a MuJoCo world with its drivers, under a virtual clock."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ CONTROL_PERIOD_NS = 2_000_000
 
 
 class TaskEnv:
-    """One task by its name."""
+    """The env of one task, by name."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class TaskEnv:
         """
         episode_s: time limit; None: the task's own [s].
         snapshot_period_ns: how often to keep a world snapshot; None keeps none.
-        has_torques: whether the robot measures those of its arms, as "arm_torques" and so on.
-        dead_time_s, latency_s: how late its parts are, and what it declares of that: see `sim_robot`.
+        has_torques: whether the robot measures the torques of its arms, as "arm_torques" and so on.
+        dead_time_s, latency_s: true and declared latencies of its parts: see `sim_robot`.
         UnknownNameError: there is no such task, or no such part.
         """
         self._snapshot_period_ns, self._has_torques = snapshot_period_ns, has_torques
@@ -91,7 +91,7 @@ class TaskEnv:
         return self._robot.write(command)
 
     def advance(self, command: Command, t_obs_ns: int | None) -> bool:
-        """The world follows at the next `read`."""
+        """Score the tick and advance the clock; the world follows at the next `read`."""
         now_ns = self._clock.now_ns()
         self._scorer.on_tick(now_ns, self._world, command, t_obs_ns)
         if self._snapshot_period_ns is not None and now_ns % self._snapshot_period_ns == 0:

@@ -1,9 +1,8 @@
-"""Scripted experts: an observation in, the 32 rows the expert means to command out.
+"""Scripted experts: they map an observation to the 32 rows that they intend to command.
 
 An expert is a planner without memory (apart from the side of the wall): it starts from the measured state,
-imagines the hand moving by its rule, and writes down the setpoints. So the label of a state depends on that
-state alone, also where a disturbance has just thrown the robot off course, and a policy that sees one
-observation can learn it.
+predicts the motion by its rule, and returns the setpoints. So the label of a state depends on that state
+alone, also just after a disturbance, and a policy that sees one observation can learn it.
 """
 
 from collections.abc import Callable
@@ -34,14 +33,14 @@ ACTION_SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORI
 
 
 class Expert(Protocol):
-    """Knows how a task is done."""
+    """Plans how to do a task."""
 
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d D"] | None = None
     ) -> Float[np.ndarray, "32 D"]:
         """Rows from here on, of `action_spec_of` the task; row i is the command due at `t_obs + i * dt`.
 
-        committed: rows that will run whatever is planned; the plan repeats them and goes on from there.
+        committed: rows that will run in any case; the plan repeats them and continues from there.
         """
         ...
 
@@ -60,14 +59,14 @@ EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
 
 
 def action_spec_of(task_name: str) -> ActionSpec:
-    """What the columns of an expert's rows mean: its robot stands on a table, drives, or has two arms."""
+    """Columns of an expert's rows, by robot: on a table, on a mobile base, or with two arms."""
     if task_name in TWO_ARM_TASKS:
         return TWO_HAND_SPEC
     return MOBILE_SPEC if task_name in HOUSEHOLD_TASKS else ACTION_SPEC
 
 
 def make_expert(task_name: str, *, seed: int) -> Expert:
-    """An expert for one episode; what it is free to choose (the side of the wall) follows from the seed."""
+    """An expert for one episode; the seed determines its free choices (the side of the wall)."""
     factory = EXPERTS.get(task_name)
     if factory is None:
         raise UnknownNameError("task", task_name, EXPERTS)

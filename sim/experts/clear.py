@@ -1,10 +1,10 @@
-"""The `clear` expert: takes the nearest cup, and drives on to the next while the hand brings it to the bin.
+"""The `clear` expert: takes the nearest cup, and drives to the next one while the arm moves it to the bin.
 
 cup                       fingers           rule
 over the bin              around it         open
 between closed fingers    on the cup        lift it, over to the bin and down; drive on to the next
-all in the bin            any               stand
-anywhere else             any               drive up to the nearest, the hand reaching out on the way
+all in the bin            any               hold
+anywhere else             any               drive to the nearest, reaching out meanwhile
 """
 
 import math
@@ -21,25 +21,25 @@ from sim.tasks.household import CUP_HALF_HEIGHT, TABLE_Z, in_base
 
 _P, _HALF = np.array(BIN_P), np.array([BIN_HALF, BIN_HALF, 0.0])
 BIN = Deck(lower=_P - _HALF, upper=_P + _HALF + [0.0, 0.0, BIN_HEIGHT + 0.12])
-"""What is in here and not held lies in the bin, or falls into it."""
-_PLACES = ((-0.06, -0.06), (0.06, -0.06), (0.0, 0.065))
-"""Where in the bin the first cup goes, the second and the third, from its middle [m]."""
+"""Things inside that are not held lie in the bin, or fall into it."""
+_CUP_OFFSETS = ((-0.06, -0.06), (0.06, -0.06), (0.0, 0.065))
+"""Positions of the three cups in the bin, in order, from its centre [m]."""
 _CARRY_Z = TABLE_Z + CUP_HALF_HEIGHT + 0.06
 _DROP_Z = BIN_P[2] + BIN_HEIGHT + 0.5 * CUP_HALF_HEIGHT
-"""Middle of a carried cup, and of one that is let go over the bin [m]."""
+"""Heights of the centre of a carried cup, and of one released over the bin [m]."""
 
 
 class ClearExpert:
-    """Clears the counter; see the table of rules on top."""
+    """Clears the counter by the module's table of rules."""
 
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
     ) -> Float[np.ndarray, "32 13"]:
-        """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
+        """Rows of the rule from here on, without disturbances; see `Expert.plan`."""
         return self.errand(observation.environment_state).plan(observation, committed)
 
     def errand(self, seen: Float[np.ndarray, "11"]) -> Errand:
-        """What there is to do in a scene as `Clear.environment_state` tells it."""
+        """The errand for an environment state of `Clear`."""
         cups = tuple(Thing(p=seen[3 * i : 3 * i + 3]) for i in range(len(CUPS)))
         facing = seen[9:11]
         return Errand(intend=lambda scene: _intend(scene, facing), things=cups, deck=BIN)
@@ -60,10 +60,10 @@ def _intend(scene: MobileScene, facing: Float[np.ndarray, "2"]) -> MobileIntenti
 
 
 def _bring(scene: MobileScene, cup: Thing, v: Float[np.ndarray, "3"]) -> MobileIntention:
-    """Straight up, over to the bin, down until it may fall; the base waits for the lift alone."""
+    """Move up, over the bin, and down until the cup may fall; the base waits only for the lift."""
     at = in_base(scene.x, cup.p)
     num_in_bin = sum(scene.is_on_deck(other) for other in scene.things)
-    over = _P[:2] + _PLACES[min(num_in_bin, len(_PLACES) - 1)]
+    over = _P[:2] + _CUP_OFFSETS[min(num_in_bin, len(_CUP_OFFSETS) - 1)]
     lifted = ramp(at[2], _CARRY_Z - 0.08, _CARRY_Z - 0.02)
     aside = math.hypot(at[0] - over[0], at[1] - over[1])
     if aside < 0.03 and at[2] < _DROP_Z + 0.02:

@@ -1,10 +1,10 @@
-"""The `conveyor` expert: a rule from state to velocity, imagined 32 rows ahead.
+"""The `conveyor` expert: a rule from state to velocity, predicted 32 rows ahead.
 
     cube                      fingers           rule
     between closed fingers    on the cube       lift, and come to rest
-    anywhere else             any               fly over it, along with it, come down open, close
+    anywhere else             any               move above and along with it, descend open, close
 
-The belt is taken to keep its velocity for good.
+The belt's velocity is assumed constant.
 """
 
 import numpy as np
@@ -17,11 +17,11 @@ from sim.scene.kinematics import Kinematics
 from sim.tasks.conveyor import CUBE_ON_BELT_Z, HAND_YAW, LIFT
 
 HOLD_Z = CUBE_ON_BELT_Z + LIFT + 0.05
-"""Where the cube is held in the end [m]."""
+"""Final height of the cube [m]."""
 
 
 class ConveyorExpert:
-    """Picks the cube up; see the table of rules on top."""
+    """Picks up the cube by the module's table of rules."""
 
     def __init__(self) -> None:
         self._kinematics = Kinematics()
@@ -29,7 +29,7 @@ class ConveyorExpert:
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
     ) -> Float[np.ndarray, "32 8"]:
-        """Rows that the rule leads to from here, if the belt stays as it is; see `Expert.plan`."""
+        """Rows of the rule from here on, at constant belt velocity; see `Expert.plan`."""
         return plan_by_rule(observation, committed, self._kinematics, see=see, rule=intend)
 
 
@@ -42,7 +42,7 @@ def intend(scene: Scene) -> Intention:
 
 
 def see(observation: Observation, start: Setpoint) -> Scene:
-    """Hand, cube and belt."""
+    """The scene of end effector, cube and belt."""
     belt = observation.environment_state
     yaw_cube = HAND_YAW + float(np.arctan2(belt[4], belt[5])) / 4
     return scene_at(start, observation.state, p_cube=belt[:3], yaw_cube=yaw_cube, v_belt=float(belt[3]))

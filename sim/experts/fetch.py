@@ -1,11 +1,11 @@
-"""The `fetch` expert: a rule from state to velocities of base and hand, imagined 32 rows ahead.
+"""The `fetch` expert: a rule from state to velocities of base and end effector, predicted 32 rows ahead.
 
     cup                       fingers           rule
     in the tray               any               open, rise, stay
     between closed fingers    on the cup        lift; through the door to the tray, and down into it
-    anywhere else             any               drive up to it, the hand reaching out on the way, and close
+    anywhere else             any               drive to it, reaching out meanwhile, and close
 
-The base does not wait for the hand, nor the hand for the base: whichever can go on, goes on.
+Base and arm do not wait for each other: each moves as soon as it can.
 """
 
 import math
@@ -23,24 +23,22 @@ _BEFORE_DOOR, _DOOR_LANE = 0.75, 0.16
 
 
 class FetchExpert:
-    """Fetches and brings; see the table of rules on top."""
+    """Fetches the cup by the module's table of rules."""
 
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
     ) -> Float[np.ndarray, "32 13"]:
-        """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
+        """Rows of the rule from here on, without disturbances; see `Expert.plan`."""
         return self.errand(observation.environment_state).plan(observation, committed)
 
     def errand(self, seen: Float[np.ndarray, "14"]) -> Errand:
-        """What there is to do in a scene as `Fetch.environment_state` tells it."""
-        places = _Places(
-            tray=seen[3:6], door=seen[6:8], through=seen[8:10], to_a=seen[10:12], to_b=seen[12:14]
-        )
-        return Errand(intend=places.intend, things=(Thing(p=seen[:3]),))
+        """The errand for an environment state of `Fetch`."""
+        rooms = _Rooms(tray=seen[3:6], door=seen[6:8], through=seen[8:10], to_a=seen[10:12], to_b=seen[12:14])
+        return Errand(intend=rooms.intend, things=(Thing(p=seen[:3]),))
 
 
-class _Places:
-    """What stands in the rooms, in O."""
+class _Rooms:
+    """Tray, door and directions of the rooms, in O."""
 
     def __init__(
         self,
@@ -73,7 +71,7 @@ class _Places:
         return carry(scene, cup, drive_to(scene, self._by_the_door(scene, goal)))
 
     def _by_the_door(self, scene: MobileScene, goal: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-        """The next place on the way to a pose: before the door, behind it, or the pose itself."""
+        """The next waypoint towards a pose: before the door, behind it, or the pose itself."""
         along = float((scene.x[:2] - self.door) @ self.through)
         if along > 0.45:
             return goal

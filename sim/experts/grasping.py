@@ -1,4 +1,4 @@
-"""What the experts that grasp a cube share: the imagined scene, how it moves on, and the way to the cube."""
+"""Shared by the experts that grasp a cube: the predicted scene, its dynamics, and the approach."""
 
 import math
 from collections.abc import Callable
@@ -15,29 +15,29 @@ from sim.scene.model import MAX_WIDTH, SERVO_LAG_S
 from sim.tasks.cube import CUBE_SIZE
 
 CLOSE_WIDTH = 0.02
-"""Commanded to squeeze: less than the cube [m]."""
+"""Commanded width for squeezing, below the cube's [m]."""
 HOVER = 0.09
-"""Above the cube, on the way to it [m]."""
+"""Height above the cube during the approach [m]."""
 SPEED_XY, SPEED_Z, ACCELERATION_MAX, YAW_SPEED = 0.40, 0.35, 3.0, 1.8
 GAIN = 7.0
-"""Approach of a goal [1/s]."""
+"""Gain of the approach to a goal [1/s]."""
 _FINGER_SPEED = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
-    """What the rule looks at, measured or imagined."""
+    """Input of a rule, measured or predicted."""
 
     p: Float[np.ndarray, "3"]
-    """Hand E in B [m]."""
+    """Position of E in B [m]."""
     v: Float[np.ndarray, "3"]
     yaw: float
     width: float
     p_cube: Float[np.ndarray, "3"]
     yaw_cube: float
-    """Turn of the hand that fits the cube [rad]."""
+    """Yaw of the end effector that fits the cube [rad]."""
     v_belt: float = 0.0
-    """Velocity along y of what the cube lies on [m/s]."""
+    """Velocity along y of the belt under the cube [m/s]."""
 
     @property
     def is_between_fingers(self) -> bool:
@@ -51,13 +51,13 @@ class Scene:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Intention:
-    """What the rule wants now."""
+    """Desired velocity, yaw and width."""
 
     v: Float[np.ndarray, "3"]
-    """Velocity of the hand [m/s]."""
+    """Velocity of the end effector [m/s]."""
     yaw: float
     width: float
-    """Command to the fingers [m]."""
+    """Commanded gripper width [m]."""
 
 
 def scene_at(
@@ -68,7 +68,7 @@ def scene_at(
     yaw_cube: float,
     v_belt: float = 0.0,
 ) -> Scene:
-    """What is measured; hand and cube are taken where the setpoint will bring them, one servo lag later."""
+    """The measured scene, with end effector and cube predicted one servo lag ahead."""
     assert state.X_BE is not None
     assert state.gripper_width is not None
     measured = Scene(
@@ -86,19 +86,19 @@ def scene_at(
 
 
 def ramp(x: float, low: float, high: float) -> float:
-    """0 up to `low`, 1 from `high` on, straight between."""
+    """0 up to `low`, 1 from `high` on, linear between."""
     return limit((x - low) / (high - low), 0.0, 1.0)
 
 
 def towards(p: np.ndarray, goal: np.ndarray, *, xy_share: float = 1.0) -> Float[np.ndarray, "3"]:
-    """Velocity that ends in the goal, horizontal and vertical speed limited apart."""
+    """Velocity towards a goal, with separate limits of horizontal and vertical speed."""
     error = GAIN * (goal - p)
     xy = limit_norm(error[:2], SPEED_XY) * xy_share
     return np.array([xy[0], xy[1], limit(error[2], -SPEED_Z, SPEED_Z)])
 
 
 def reach(scene: Scene) -> Intention:
-    """Fly to the cube, with it if it moves, come down on it within a funnel, close when there."""
+    """Move above the cube, following it if it moves, descend within a funnel, close on it."""
     d = scene.p_cube - scene.p
     aside = math.hypot(d[0], d[1]) + 0.06 * abs(scene.yaw_cube - scene.yaw)
     goal = scene.p_cube + np.array([0.0, 0.0, HOVER * ramp(aside, 0.010, 0.035)])
@@ -111,14 +111,14 @@ def reach(scene: Scene) -> Intention:
 
 
 def imagine(scene: Scene, intention: Intention) -> Scene:
-    """The scene one row later if the hand does as intended, with bounded acceleration."""
+    """Predict the scene one row later under an intention, with bounded acceleration."""
     v = scene.v + limit_norm(intention.v - scene.v, ACCELERATION_MAX * DT_S)
     turn = limit(0.8 * GAIN * (intention.yaw - scene.yaw), -YAW_SPEED, YAW_SPEED) * DT_S
     return advance(scene, v=v, yaw=scene.yaw + turn, width=intention.width)
 
 
 def advance(scene: Scene, *, v: Float[np.ndarray, "3"], yaw: float, width: float) -> Scene:
-    """The scene one row later: the fingers move at their speed, the cube with hand or belt."""
+    """Predict the scene one row later: fingers move at their own speed, the cube with hand or belt."""
     grip = scene.width + limit(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
     p_cube = scene.p_cube
     if scene.is_between_fingers:
@@ -138,9 +138,9 @@ def plan_by_rule(
     see: Callable[[Observation, Setpoint], Scene],
     rule: Callable[[Scene], Intention],
 ) -> Float[np.ndarray, "32 8"]:
-    """Rows that a rule leads to from here, after what is committed, if nothing disturbs it.
+    """Predict rows by a rule, after the committed ones, without disturbances.
 
-    see: the scene at the observation, with the hand where the setpoint is.
+    see: gives the scene at the observation, with the end effector at its setpoint.
     """
     first = None if committed is None else committed[:1]
     scene = see(observation, start_setpoint(observation.state, first, kinematics))

@@ -1,10 +1,10 @@
-"""The `handover` expert: a rule from state to velocities of both hands, imagined 32 rows ahead.
+"""The `handover` expert: a rule from state to velocities of both end effectors, predicted 32 rows ahead.
 
 cube                       right hand (gives)            left hand (takes)
 on the table               comes down on it, closes      waits beside the exchange, open
 held by the right          lifts, raises it, brings it   waits; comes in once the cube is there; closes
 held by both               opens, stays                  stays
-held by the left           backs off, goes home          stays until it has; lowers it into the tray
+held by the left           backs off, goes home          waits until it is clear; lowers it into the tray
 in the tray                goes home                     opens, rises
 """
 
@@ -24,28 +24,28 @@ from sim.tasks.handover import EXCHANGE, GIVER, HOME_YAW, RECEIVER
 from sim.tasks.tray import TRAY_HALF
 
 SPEED, TILT_SPEED, YAW_SPEED = 0.40, 1.6, 1.6
-"""[m/s, rad/s]"""
+"""Largest speeds [m/s, rad/s]."""
 GAIN = 6.0
-"""Approach of a goal [1/s]."""
+"""Gain of the approach to a goal [1/s]."""
 LEVEL = np.pi / 2
 HOME = {GIVER: np.array([0.0, -0.20, 0.30]), RECEIVER: np.array([0.0, 0.20, 0.30])}
-"""Where a hand waits that has nothing to do, pointing down."""
+"""Idle positions, pointing down."""
 WAITING = EXCHANGE + np.array([0.0, 0.15, 0.0])
-"""Where the hand that takes waits, level."""
+"""Where the receiver waits, level."""
 CLEAR = 0.10
-"""How far the giver backs off before the cube is carried away [m]."""
+"""Distance by which the giver backs off before the cube is carried away [m]."""
 CARRY_Z = 0.17
 OPEN = 0.062
-"""From which width on fingers are clear of the cube [m]."""
+"""Width above which the fingers are clear of the cube [m]."""
 
 
 class HandoverExpert:
-    """Picks up, passes on and puts down; see the table of rules on top."""
+    """Picks up, hands over and puts down by the module's table of rules."""
 
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d 20"] | None = None
     ) -> Float[np.ndarray, "32 20"]:
-        """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
+        """Rows of the rule from here on, without disturbances; see `Expert.plan`."""
         seen = observation.environment_state
         yaw_cube = math.atan2(seen[6], seen[7]) / 4
         scene = see(observation.state, p_cube=seen[:3], yaw_cube=yaw_cube, tray=seen[3:6])
@@ -69,7 +69,7 @@ def intend(scene: TwoHandScene) -> Wants:
 def towards(
     hand: Hand, goal: Float[np.ndarray, "3"], *, tilt: float, yaw: float, width: float, speed: float = SPEED
 ) -> Want:
-    """Velocity that ends in a point with a hand that is turned so."""
+    """Velocities that bring a hand to a position and orientation."""
     return Want(
         v=limit_norm(GAIN * (goal - hand.p), speed),
         tilt_rate=limit(GAIN * (tilt - hand.tilt), -TILT_SPEED, TILT_SPEED),
@@ -79,22 +79,22 @@ def towards(
 
 
 def stay(hand: Hand, width: float) -> Want:
-    """Move the fingers only."""
+    """Hold the pose and move only the fingers."""
     return Want(v=np.zeros(3), tilt_rate=0.0, yaw_rate=0.0, width=width)
 
 
 def go_home(hand: Hand) -> Want:
-    """Up and back, open, pointing down."""
+    """Return home, open and pointing down."""
     return towards(hand, HOME[hand.name], tilt=0.0, yaw=HOME_YAW[hand.name], width=MAX_WIDTH)
 
 
 def wait(hand: Hand) -> Want:
-    """Level beside the exchange, open."""
+    """Wait beside the exchange, level and open."""
     return towards(hand, WAITING, tilt=LEVEL, yaw=HOME_YAW[RECEIVER], width=MAX_WIDTH)
 
 
 def pick(scene: TwoHandScene) -> Want:
-    """Fly to the cube, come down on it within a funnel, close when there."""
+    """Move above the cube, descend within a funnel, close on it."""
     hand, p_cube = scene.giver, scene.p_cube
     d = p_cube - hand.p
     yaw = HOME_YAW[GIVER] + math.remainder(scene.yaw_cube, np.pi / 2)
@@ -107,9 +107,9 @@ def pick(scene: TwoHandScene) -> Want:
 
 
 def bring(hand: Hand, p_cube: Float[np.ndarray, "3"]) -> Want:
-    """Lift, to the plane of both arms, then raise the cube on the way to the exchange.
+    """Lift, move to the plane of both arms, then raise the cube towards the exchange.
 
-    In between the wrist is stretched, and an arm that moves to its side there would have to turn fast.
+    In between the wrist is stretched, and a lateral motion of the arm would need high joint speeds.
     """
     lifted = ramp(p_cube[2], 0.05, 0.15)
     goal = EXCHANGE - (p_cube - hand.p)
@@ -121,7 +121,7 @@ def bring(hand: Hand, p_cube: Float[np.ndarray, "3"]) -> Want:
 
 
 def receive(scene: TwoHandScene) -> Want:
-    """Wait until the cube is at the exchange, come in level within a funnel, close when there."""
+    """Wait until the cube is at the exchange, approach level within a funnel, close on it."""
     give, hand, p_cube = scene.giver, scene.receiver, scene.p_cube
     off = float(np.linalg.norm(p_cube - EXCHANGE)) + 0.1 * abs(give.tilt - LEVEL)
     if off > 0.04:
@@ -137,7 +137,7 @@ def receive(scene: TwoHandScene) -> Want:
 
 
 def back_off(hand: Hand, p_cube: Float[np.ndarray, "3"]) -> Want:
-    """Straight back from the cube with open fingers, then home."""
+    """Retreat straight from the cube with open fingers, then return home."""
     d = hand.to(p_cube)
     if d[2] < CLEAR and math.hypot(d[0], d[1]) < 0.06:
         away = hand.R_BE @ np.array([0.0, 0.0, -1.0])
@@ -146,7 +146,7 @@ def back_off(hand: Hand, p_cube: Float[np.ndarray, "3"]) -> Want:
 
 
 def put_down(scene: TwoHandScene) -> Want:
-    """Once the giver is clear: over the tray, pointing down, and into it."""
+    """Once the giver is clear, move above the tray, pointing down, and lower the cube into it."""
     hand, p_cube = scene.receiver, scene.p_cube
     free = ramp(float(np.linalg.norm(scene.giver.p - p_cube)), 0.04, CLEAR)
     d = scene.tray - p_cube
@@ -160,7 +160,7 @@ def put_down(scene: TwoHandScene) -> Want:
 
 
 def let_go(hand: Hand) -> Want:
-    """Open in place, rise once the fingers are clear of the cube."""
+    """Open in place and rise once the fingers are clear of the cube."""
     clear = ramp(hand.width, CUBE_SIZE + 0.010, CUBE_SIZE + 0.020)
     goal = np.array([*hand.p[:2], hand.p[2] + clear * (0.22 - hand.p[2])])
     if hand.p[2] > 0.15:
@@ -169,6 +169,6 @@ def let_go(hand: Hand) -> Want:
 
 
 def is_in_tray(scene: TwoHandScene) -> bool:
-    """True if the cube lies in the tray, or is as low."""
+    """Whether the cube is over the tray and as low as in it."""
     d = scene.p_cube - scene.tray
     return bool(np.abs(d[:2]).max() < TRAY_HALF - CUBE_SIZE / 2 and d[2] < 0.009)

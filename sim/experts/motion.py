@@ -1,4 +1,4 @@
-"""What all experts need: where the setpoint is now, and how it may move."""
+"""Shared by all experts: the current setpoint, and limits of its motion."""
 
 import math
 
@@ -14,11 +14,11 @@ HORIZON = 32
 DT_NS = 50_000_000
 DT_S = DT_NS / 1e9
 MEASURED_SPEED_MAX = 0.5
-"""Fastest hand that is believed to move on purpose [m/s]."""
+"""Largest measured end-effector speed that counts as intended [m/s]."""
 
 
 class Setpoint:
-    """Where the setpoint of the servos is, and how fast it moves."""
+    """Position and velocity of the servos' setpoint."""
 
     def __init__(self, q: Float[np.ndarray, "7"], dq: Float[np.ndarray, "7"], kinematics: Kinematics) -> None:
         self.q = np.clip(q, kinematics.q_min, kinematics.q_max)
@@ -29,7 +29,7 @@ class Setpoint:
         self.v_BE = (kinematics.jacobian(self.q) @ dq)[:3]
         """(3,) [m/s]"""
         self.yaw = hand_yaw(X_BE)
-        """Turn about the vertical [rad], zero with the fingers opening along y."""
+        """Yaw about the vertical [rad], zero with the fingers opening along y."""
 
 
 def start_setpoint(
@@ -39,11 +39,11 @@ def start_setpoint(
     *,
     speed_max: float = MEASURED_SPEED_MAX,
 ) -> Setpoint:
-    """Where a plan starts: where the setpoint is when the last of the committed rows is due.
+    """The setpoint at which a plan starts: that of the last committed row.
 
-    With nothing committed it is where it has to be for the arm to move as it is measured to: `q + lag * dq`.
-    A hand faster than `speed_max` [m/s] is catching up with a jump of its setpoint; taking that for momentum
-    would make the next plan jump further, so the velocity is cut.
+    Without committed rows it follows from the measured motion: `q + lag * dq`. An end effector faster than
+    `speed_max` [m/s] is catching up with a jump of its setpoint; taking that for momentum would make the
+    next plan jump further, so the velocity is limited.
 
     committed: row 0 is due at the state.
     """
@@ -63,9 +63,9 @@ def plan_along(
     yaw_rate: float,
     width: float,
 ) -> Float[np.ndarray, "32 8"]:
-    """Rows of a hand that follows a path [m] and turns straight at `yaw_rate` [1/s], after what is committed.
+    """Rows that follow a path and reduce the yaw to 0 at `yaw_rate` [1/s], after the committed ones.
 
-    p_BE: row by row, from where the plan starts.
+    p_BE: the path, row by row, from where the plan starts [m].
     """
     yaw = start.yaw * np.exp(-yaw_rate * DT_S * np.arange(len(p_BE)))
     q = solve_down(p_BE, yaw)
@@ -74,16 +74,16 @@ def plan_along(
 
 
 def hand_yaw(X_BE: pin.SE3) -> float:
-    """Turn of the hand about the vertical; zero with the fingers opening along y [rad]."""
+    """Yaw of the end effector about the vertical; zero with the fingers opening along y [rad]."""
     return float(np.arctan2(X_BE.rotation[1, 0], X_BE.rotation[0, 0]))
 
 
 def limit_norm(vector: np.ndarray, largest: float) -> np.ndarray:
-    """The vector, shortened to `largest` if it is longer."""
+    """The vector, scaled to the norm `largest` if it is longer."""
     norm = math.sqrt(float(vector @ vector))
     return vector if norm <= largest else vector * (largest / norm)
 
 
 def limit(x: float, low: float, high: float) -> float:
-    """The number, not below `low` and not above `high`."""
+    """The number, clipped to [low, high]."""
     return min(max(x, low), high)

@@ -1,14 +1,14 @@
-"""The `pick_place` expert: a rule from state to velocity, imagined 32 rows ahead.
+"""The `pick_place` expert: a rule from state to velocity, predicted 32 rows ahead.
 
-Which part of the task it is in follows from what can be measured, every time anew:
+The stage of the task is determined from the measured state at every plan:
 
     cube                      fingers           rule
     in the tray               narrow            open, stay
     in the tray               wide              rise
     between closed fingers    on the cube       carry: up, round the wall, over the tray, down
-    anywhere else             any               fly over it, turn, come down open, close when there
+    anywhere else             any               move above it, turn, descend open, close on it
 
-Only the side on which to pass the wall is the expert's own, and only until the hand is beside the wall.
+Only the side on which to pass the wall is the expert's choice, and only until it is beside the wall.
 """
 
 import math
@@ -27,9 +27,9 @@ from sim.tasks.tray import TRAY_HALF
 
 CARRY_Z, RETREAT_Z = 0.17, 0.22
 PASS_X = 0.165
-"""How far from the middle of the wall, along x, the hand passes its end [m]."""
+"""Distance along x from the wall's centre at which the end effector passes it [m]."""
 GATE_Y = 0.13
-"""Where the hand has to be out at PASS_X [m]."""
+"""Distance in y from the wall at which PASS_X must be reached [m]."""
 _LOOKAHEAD = 0.10
 
 
@@ -62,7 +62,7 @@ def carrot(x: float, y: float, side: int) -> Float[np.ndarray, "2"]:
 
 
 class PickPlaceExpert:
-    """Picks, carries and places; see the table of rules on top."""
+    """Picks, carries and places by the module's table of rules."""
 
     def __init__(self, *, side: int) -> None:
         self.side = side
@@ -80,18 +80,18 @@ class PickPlaceExpert:
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
     ) -> Float[np.ndarray, "32 8"]:
-        """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
+        """Rows of the rule from here on, without disturbances; see `Expert.plan`."""
         return plan_by_rule(observation, committed, self._kinematics, see=see, rule=self.intend)
 
 
 def is_in_tray(scene: Scene) -> bool:
-    """True if the cube lies in the tray."""
+    """Whether the cube lies in the tray."""
     inside = np.abs(scene.p_cube[:2] - TRAY_P[:2]).max() < TRAY_HALF - CUBE_SIZE / 2
     return bool(inside and scene.p_cube[2] < CUBE_IN_TRAY_Z + 0.008)
 
 
 def see(observation: Observation, start: Setpoint) -> Scene:
-    """Hand and cube."""
+    """The scene of end effector and cube."""
     cube = observation.environment_state
     yaw_cube = float(np.arctan2(cube[3], cube[4])) / 4
     return scene_at(start, observation.state, p_cube=cube[:3], yaw_cube=yaw_cube)

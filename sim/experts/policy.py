@@ -1,4 +1,4 @@
-"""A scripted expert behind the `Policy` protocol: how a method does when the policy is perfect."""
+"""A scripted expert behind the `Policy` protocol, to evaluate methods with a perfect policy."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,17 +13,17 @@ from sim.experts import action_spec_of, make_expert
 from sim.tasks import make_task
 
 EXPERT_POLICY = "expert"
-"""Its name where a policy is asked for."""
+"""Its name where a policy is named."""
 
 
 class ExpertPolicy:
-    """Plans from the observation it is given, however old that is; streams its rows in two blocks.
+    """Plans from the given observation, however old; streams its rows in two blocks.
 
-    It continues committed rows, and takes any sampler part: there is nothing to sample.
+    It continues committed rows, and accepts any sampler part, as it samples nothing.
     """
 
     def __init__(self, task_name: str, *, seed: int = 0) -> None:
-        """seed: of what the expert is free to choose."""
+        """seed: of the expert's free choices."""
         self._expert = make_expert(task_name, seed=seed)
         spec = action_spec_of(task_name)
         self.info = PolicyInfo(

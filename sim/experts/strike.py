@@ -1,4 +1,4 @@
-"""The `strike` expert: be where the ball will pass, and swing when it does.
+"""The `strike` expert: moves to where the ball will pass, and swings when it does.
 
     x of the blade      -A sin(w tau), tau = time until the ball is at HIT_X
 
@@ -7,8 +7,8 @@
     -A  ____________________/...........  ready
         tau   large        0       < 0
 
-Sideways and up the blade goes to the point where the ball will pass, as fast as the arm may; as long as the
-ball has not bounced that is the middle of the window, because more cannot be known.
+Laterally and vertically the blade moves to where the ball will pass, as fast as the arm allows; before the
+bounce that is the middle of the window, as the bounce cannot be predicted.
 """
 
 import math
@@ -23,15 +23,15 @@ from sim.scene.model import SERVO_LAG_S
 from sim.tasks.strike import BALL_GRAVITY, BALL_RADIUS, FLIGHT_S, HIT_MAX, HIT_MIN, HIT_X, P_EP, WIDTH
 
 RATE = 14.0
-"""Of the approach, critically damped [1/s]."""
+"""Rate of the critically damped approach [1/s]."""
 SPEED_MAX, ACCELERATION_MAX = 1.0, 4.0
 SWING, SWING_RATE = 0.07, 7.0
-"""Half the way of a swing [m], and its angular frequency [rad/s]: the ball is met at their product."""
+"""Amplitude of a swing [m], and its angular frequency [rad/s]: their product is the speed at contact."""
 _SUBSTEPS = 5
 _UP = np.array([0.0, 0.0, P_EP[2]])
-"""From the blade to E in B, hand down [m]."""
+"""Offset from the blade to E in B when pointing down [m]."""
 _BLADE_X = HIT_X - BALL_RADIUS - 0.006
-"""Middle of the blade when it meets the ball [m]."""
+"""x of the blade's centre at contact [m]."""
 
 
 class StrikeExpert:
@@ -63,7 +63,7 @@ class StrikeExpert:
 def passing(p: Float[np.ndarray, "3"], v: Float[np.ndarray, "3"]) -> tuple[float, Float[np.ndarray, "2"]]:
     """Time until the ball passes x = HIT_X [s], and where it does, (y, z) [m].
 
-    inf, and the middle of the window, for a ball that goes away. A ball that will still bounce passes after
+    Returns inf and the middle of the window for a receding ball. A ball before its bounce is expected after
     the mean flight time in the middle of the window.
     """
     middle = (HIT_MIN + HIT_MAX) / 2

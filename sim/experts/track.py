@@ -1,4 +1,4 @@
-"""The `track` expert: catch up with the target as if it would keep its velocity for good."""
+"""The `track` expert: intercepts the target as if its velocity were constant."""
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from sim.scene.model import SERVO_LAG_S
 from sim.tasks.track import WIDTH
 
 RATE = 9.0
-"""Of the critically damped approach [1/s]: an error shrinks to 1 % in about 0.7 s."""
+"""Rate of the critically damped approach [1/s]: an error shrinks to 1 % in about 0.7 s."""
 SPEED_MAX, ACCELERATION_MAX = 0.5, 4.0
 _SUBSTEPS = 5
 
@@ -18,7 +18,7 @@ _SUBSTEPS = 5
 class TrackExpert:
     """Setpoint x, target at constant velocity y: x'' = RATE^2 (y - x) + 2 RATE (y' - x'), both limited.
 
-    The target is taken where it will be one servo lag later, so that the hand and not its setpoint meets it.
+    The target is predicted one servo lag ahead, so that the end effector, not its setpoint, meets it.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""What an expert for two arms imagines: both hands, the cube between them, and the rows that a rule leads to.
+"""Prediction for experts with two arms: both end effectors, the cube, and the rows that follow from a rule.
 
-Everything is told in B. A hand has a place, a tilt towards the other arm and a turn about the vertical, see
-`sim.tasks.handover.hand_rotation`; what else a disturbance has turned it by is taken back by the first row.
+Everything is expressed in B. An end effector (here: hand) has a position, a tilt towards the other arm and a
+yaw about the vertical, see `sim.tasks.handover.hand_rotation`; the first row corrects any other rotation.
 """
 
 from collections.abc import Callable
@@ -24,22 +24,22 @@ from sim.tasks.cube import CUBE_SIZE
 from sim.tasks.handover import GIVER, RECEIVER, hand_angles, hand_rotation, tilt_rate
 
 ACCELERATION_MAX, TURN_ACCELERATION = 2.5, 8.0
-"""Bounds on what is imagined [m/s², rad/s²]."""
+"""Bounds of the predicted motion [m/s², rad/s²]."""
 _FINGER_SPEED = 0.2
 _SQUEEZED = 0.0004
-"""How much wider than the cube fingers are at most that squeeze it [m]."""
+"""Largest excess of the width over the cube's while squeezing it [m]."""
 _GRIPPERS = {mount.arm: mount.gripper for mount in FACING_MOUNTS}
 _AROUND = (0.018, 0.024, 0.018)
-"""How far from E, along the axes of the hand, the middle of a cube is that fingers are around [m]."""
+"""Largest offset of a cube between the fingers from E, along the hand's axes [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hand:
-    """One hand, measured or imagined."""
+    """State of one end effector, measured or predicted."""
 
     name: str
     p: Float[np.ndarray, "3"]
-    """E in B [m]."""
+    """Position of E in B [m]."""
     v: Float[np.ndarray, "3"]
     tilt: float
     tilt_rate: float
@@ -51,7 +51,7 @@ class Hand:
         return hand_rotation(self.name, self.tilt, self.yaw)
 
     def to(self, p: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-        """A point of B from E, along the axes of the hand: z is where the fingers point [m]."""
+        """A point given in B, expressed in E: z is where the fingers point [m]."""
         return self.R_BE.T @ (p - self.p)
 
     def is_around(self, p_cube: Float[np.ndarray, "3"]) -> bool:
@@ -60,41 +60,41 @@ class Hand:
         return x < _AROUND[0] and y < _AROUND[1] and z < _AROUND[2]
 
     def holds(self, p_cube: Float[np.ndarray, "3"]) -> bool:
-        """Whether they have closed on it."""
+        """Whether the fingers have closed on the cube."""
         return CUBE_SIZE - 0.004 < self.width < CUBE_SIZE + _SQUEEZED and self.is_around(p_cube)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Want:
-    """What a rule wants of one hand now."""
+    """Desired velocities and width of one end effector."""
 
     v: Float[np.ndarray, "3"]
-    """[m/s]"""
+    """Velocity of E in B [m/s]."""
     tilt_rate: float
     yaw_rate: float
     width: float
-    """Command to the fingers [m]."""
+    """Commanded gripper width [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TwoHandScene:
-    """What a rule looks at."""
+    """Input of a rule."""
 
     giver: Hand
     receiver: Hand
     p_cube: Float[np.ndarray, "3"]
     yaw_cube: float
-    """Turn of its levellest edge [rad]."""
+    """Yaw of its most level edge [rad]."""
     tray: Float[np.ndarray, "3"]
-    """Where a cube in it is."""
+    """Position of a cube in it [m]."""
 
 
 TWO_HAND_SPEC = ActionSpec(fields=two_arm_schema().action_fields, horizon=HORIZON, dt_ns=DT_NS)
-"""32 rows at 20 Hz: for each hand, left first, its pose in B (9) and its gripper's width (1)."""
+"""32 rows at 20 Hz: for each arm, left first, the end-effector pose in B (9) and the gripper width (1)."""
 COLUMNS = {RECEIVER: slice(0, 10), GIVER: slice(10, 20)}
-"""Of each hand, the width last."""
+"""Columns of each arm, the width last."""
 Wants = tuple[Want, Want]
-"""Of giver and receiver."""
+"""Those of giver and receiver."""
 
 
 def see(
@@ -102,8 +102,8 @@ def see(
 ) -> TwoHandScene:
     """The scene at a state.
 
-    Rows are setpoints: a hand is taken to be where its own is, a lag ahead of what is measured, and a cube
-    that it holds with it.
+    Rows are setpoints: each hand is taken at its setpoint, one lag ahead of the measurement, together with a
+    cube that it holds.
     """
     hands = {}
     for name, gripper in _GRIPPERS.items():
@@ -137,7 +137,7 @@ def _kinematics(name: str) -> Kinematics:
 
 
 def imagine(scene: TwoHandScene, wants: Wants) -> TwoHandScene:
-    """The scene one row later, with bounded accelerations; what is held goes with the hand."""
+    """Predict the scene one row later, with bounded accelerations; a held cube moves with the hand."""
     hands = []
     for hand, want in zip((scene.giver, scene.receiver), wants, strict=True):
         v = hand.v + limit_norm(want.v - hand.v, ACCELERATION_MAX * DT_S)
@@ -158,8 +158,8 @@ def imagine(scene: TwoHandScene, wants: Wants) -> TwoHandScene:
 
 
 def _closing(hand: Hand, p_cube: Float[np.ndarray, "3"], width: float) -> float:
-    """Width a row later. The last of the way to a cube takes longer than it does: what the other hand does
-    when the cube is held must not come before it is."""
+    """Predict the width one row later. Closing on a cube is predicted slower than it is, so that the other
+    hand does not act before the cube is held."""
     grip = hand.width + limit(width - hand.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
     if not hand.is_around(p_cube) or grip >= hand.width:
         return grip
@@ -167,7 +167,7 @@ def _closing(hand: Hand, p_cube: Float[np.ndarray, "3"], width: float) -> float:
 
 
 def _moved(scene: TwoHandScene, giver: Hand, receiver: Hand, widths: tuple[float, float]) -> TwoHandScene:
-    """The scene with its hands elsewhere; the cube goes with the one that holds it, the giver's first."""
+    """The scene with its hands moved; the cube moves with the one that holds it, the giver first."""
     p_cube, yaw_cube = scene.p_cube, scene.yaw_cube
     pairs = ((scene.giver, giver, widths[0]), (scene.receiver, receiver, widths[1]))
     for before, after, width in pairs:
@@ -179,7 +179,7 @@ def _moved(scene: TwoHandScene, giver: Hand, receiver: Hand, widths: tuple[float
 
 
 def row_of(scene: TwoHandScene, wants: Wants) -> Float[np.ndarray, "20"]:
-    """The row that leads the hands to where they are in a scene: for each, left first, pose (9) and width."""
+    """The row that commands a scene's hands: for each, left first, pose (9) and width."""
     give = _columns(scene.giver, wants[0].width)
     return np.concatenate([_columns(scene.receiver, wants[1].width), give])
 
@@ -191,9 +191,9 @@ def _columns(hand: Hand, width: float) -> Float[np.ndarray, "10"]:
 def _follow(
     scene: TwoHandScene, row: Float[np.ndarray, "20"], next_row: Float[np.ndarray, "20"]
 ) -> TwoHandScene:
-    """The scene one row later if the hands are led from one row to the next."""
-    now = [_led(hand, row, row) for hand in (scene.giver, scene.receiver)]
-    there = [_led(hand, row, next_row) for hand in now]
+    """Predict the scene one row later if the hands execute one row and then the next."""
+    now = [_commanded(hand, row, row) for hand in (scene.giver, scene.receiver)]
+    there = [_commanded(hand, row, next_row) for hand in now]
     widths = [float(row[COLUMNS[hand.name]][-1]) for hand in now]
     scene = _moved(scene, now[0], now[1], (widths[0], widths[1]))
     there = [
@@ -203,7 +203,7 @@ def _follow(
     return _moved(scene, there[0], there[1], (widths[0], widths[1]))
 
 
-def _led(hand: Hand, row: Float[np.ndarray, "20"], next_row: Float[np.ndarray, "20"]) -> Hand:
+def _commanded(hand: Hand, row: Float[np.ndarray, "20"], next_row: Float[np.ndarray, "20"]) -> Hand:
     here, there = row[COLUMNS[hand.name]], next_row[COLUMNS[hand.name]]
     before, _ = hand_angles(hand.name, rotation_from_6d(here[3:9]))
     tilt, yaw = hand_angles(hand.name, rotation_from_6d(there[3:9]))
@@ -216,7 +216,7 @@ def rows_by_rule(
     rule: Callable[[TwoHandScene], Wants],
     committed: Float[np.ndarray, "d 20"] | None = None,
 ) -> Float[np.ndarray, "32 20"]:
-    """The rows that a rule leads to from a scene, after those that are committed."""
+    """Predict rows by a rule from a scene, after the committed ones."""
     rows = [] if committed is None else list(committed)
     for row, next_row in pairwise(rows):
         scene = _follow(scene, row, next_row)

@@ -1,9 +1,9 @@
 r"""The `wipe` expert: the sponge goes to and fro across the area while the base drives along it.
 
 across
-  |   /\    /\    /\           path of the sponge's middle; its place along the area says which leg it is
-  |  /  \  /  \  /  \          on, so nothing has to be remembered. What has been missed is wiped again
-  | /    \/    \/    \         from there on
+  |   /\    /\    /\           path of the sponge's centre; its position along the area determines the leg,
+  |  /  \  /  \  /  \          so the expert needs no memory. A missed spot is wiped again, and all that
+  | /    \/    \/    \         comes after it
   +-----------------------> along
    |-- 2 pitch -|
 """
@@ -24,33 +24,33 @@ from sim.tasks.wipe import AREA_WIDTH, SPONGE_BELOW, SPONGE_HALF
 
 WIPE_SPEED = 0.28
 PITCH, REACH = 0.055, AREA_WIDTH / 2 - SPONGE_HALF[0] + 0.045
-"""Length of a leg along the area, and how far the sponge's middle goes to either side [m]."""
+"""Length of a leg along the area, and lateral amplitude of the sponge's centre [m]."""
 BEYOND = 0.065
-"""How far before the area's edge the path begins and after it ends, or its corners would stay [m]."""
+"""Overrun of the path before and after the area, so that its corners are wiped [m]."""
 PRESS = 0.005
-"""Setpoint below where the sponge just touches [m]."""
+"""Depth of the setpoint below first contact [m]."""
 HOVER, LOW = 0.08, 0.025
-"""Of the hand over that on the way to the area, and below which it wipes [m]."""
+"""Heights above that: while approaching the area, and below which it wipes [m]."""
 WIDTH = 0.03
 
 
 class WipeExpert:
-    """Wipes the area; see the path on top."""
+    """Wipes the area along the module's path."""
 
     def plan(
         self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
     ) -> Float[np.ndarray, "32 13"]:
-        """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
+        """Rows of the rule from here on, without disturbances; see `Expert.plan`."""
         return self.errand(observation.environment_state).plan(observation, committed)
 
     def errand(self, seen: Float[np.ndarray, "10"]) -> Errand:
-        """What there is to do in a scene as `Wipe.environment_state` tells it."""
+        """The errand for an environment state of `Wipe`."""
         area = _Area(frontier=seen[:3], end=seen[3:6], along=seen[6:8], across=seen[8:10])
         return Errand(intend=area.intend)
 
 
 class _Area:
-    """What is left of the area, in O."""
+    """The remaining area, in O."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class _Area:
         along: Float[np.ndarray, "2"],
         across: Float[np.ndarray, "2"],
     ) -> None:
-        # The near point is measured better than the far one: it says how high and how far across the area is.
+        # The near point is measured better than the far one, so it determines height and lateral position.
         self.left = float((end - frontier)[:2] @ along)
         self.end, self.along, self.across = frontier[:2] + self.left * along, along, across
         self.z = float(frontier[2]) + SPONGE_BELOW - PRESS
@@ -82,16 +82,16 @@ class _Area:
     def _wipe(
         self, scene: MobileScene, p: Float[np.ndarray, "3"], s: float, t: float
     ) -> Float[np.ndarray, "3"]:
-        """Along the path, and back to it."""
+        """Velocity along the path, correcting deviations from it."""
         goal, slope = _zigzag(s)
-        way = np.array([1.0, slope]) / math.hypot(1.0, slope)
-        u = WIPE_SPEED * way + np.array([0.0, 5.0 * (goal - t)])
+        along = np.array([1.0, slope]) / math.hypot(1.0, slope)
+        u = WIPE_SPEED * along + np.array([0.0, 5.0 * (goal - t)])
         v = limit_norm(u[0] * self.along + u[1] * self.across, 1.5 * WIPE_SPEED)
         down = limit(6.0 * (self.z - p[2]), -0.25, 0.25)
         return _relative(scene, np.array([*v, down]))
 
     def _over_to(self, scene: MobileScene, s: float) -> Float[np.ndarray, "3"]:
-        """Through the air to where the path goes on, and down to it."""
+        """Velocity through the air to where the path resumes, and down to it."""
         goal = self._point(s, _zigzag(s)[0])
         d = in_base(scene.x, goal) - scene.p
         goal[2] += HOVER * ramp(math.hypot(d[0], d[1]), 0.02, 0.06)
@@ -100,7 +100,7 @@ class _Area:
         return hand_to_still(scene, goal)
 
     def _point(self, s: float, t: float) -> Float[np.ndarray, "3"]:
-        """The hand with the sponge's middle at s from the area's end and t from its middle line."""
+        """Position of E with the sponge's centre at s from the area's end and t from its centre line."""
         p = self.end + s * self.along + (0.5 * AREA_WIDTH + t) * self.across
         return np.array([*p, self.z])
 
@@ -110,7 +110,7 @@ class _Area:
 
 
 def _zigzag(s: float) -> tuple[float, float]:
-    """(across, slope) of the path at a place along the area."""
+    """(across, slope) of the path at a position along the area."""
     phase = (s / PITCH) % 2.0
     rising = phase < 1.0
     t = REACH * (2.0 * phase - 1.0) if rising else REACH * (3.0 - 2.0 * phase)
@@ -118,6 +118,6 @@ def _zigzag(s: float) -> tuple[float, float]:
 
 
 def _relative(scene: MobileScene, v_O: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-    """Velocity relative to B of a hand that moves with v_O in the world."""
+    """Velocity relative to B of an end effector that moves with v_O in the world."""
     v, p = turn_planar(v_O - np.array([scene.v[0], scene.v[1], 0.0]), -scene.x[2]), scene.p
     return limit_norm(v + scene.v[2] * np.array([p[1], -p[0], 0.0]), 1.6 * HAND_SPEED)

@@ -1,4 +1,4 @@
-"""Where the arms of a scene stand, by name, and each arm's own joints, fingers and servos in the physics."""
+"""Mounts of a scene's arms, by name, and each arm's joints, fingers and servos in the physics."""
 
 from dataclasses import dataclass
 
@@ -11,23 +11,23 @@ from sim.scene.kinematics import NUM_JOINTS, Q_HOME, Kinematics
 from sim.scene.mobile_base import P_BA
 
 MOUNT_Y = 0.80
-"""How far each of two arms stands from the middle between them, along y [m]."""
+"""Distance of each of two arms from the midpoint between them, along y [m]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """One arm of a robot: what its parts are called, and where it stands."""
+    """One arm of a robot: names of its parts, and its mount."""
 
     arm: str = "arm"
     gripper: str = "gripper"
     prefix: str = ""
-    """Of its bodies, joints, actuators and cameras in the scene."""
+    """Prefix of its bodies, joints, actuators and cameras in the scene."""
     p_BA: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Its mount A in B [m]."""
+    """Position of its mount A in B [m]."""
     yaw: float = 0.0
-    """Turn of A about the vertical, in B [rad]."""
+    """Yaw of A in B [rad]."""
     posture: tuple[float, ...] = Q_HOME
-    """Joints that the arm is drawn to where its hand leaves it free [rad]."""
+    """Preferred joints in the null space of the end effector [rad]."""
 
 
 TABLE_MOUNTS = (Mount(),)
@@ -49,12 +49,12 @@ FACING_MOUNTS = (
         yaw=np.pi / 2,
     ),
 )
-"""Two arms at opposite sides of a table that face each other: x of B looks away from who looks at them from
-behind the table, the left arm to the left."""
+"""Two arms at opposite sides of a table that face each other: x of B points away from an observer who has the
+left arm to the left."""
 
 
 def mounts_of(schema: Schema) -> tuple[Mount, ...]:
-    """The arms of the robot that a task is for."""
+    """Mounts of the robot of a schema."""
     if FACING_MOUNTS[0].arm in schema.parts:
         return FACING_MOUNTS
     return BASE_MOUNTS if schema.has_base else TABLE_MOUNTS
@@ -85,7 +85,7 @@ class ArmInScene:
 
     @property
     def torques(self) -> Float[np.ndarray, "7"]:
-        """What the servos turn the joints with, without what carries the arm's weight (7,) [Nm], a copy."""
+        """Joint torques of the servos, without gravity compensation (7,) [Nm], a copy."""
         return self._data.qfrc_actuator[self._dq].copy()
 
     @property
@@ -100,19 +100,19 @@ class ArmInScene:
         return self._data.ctrl[self._servos].copy()
 
     def set_joint_target(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "7"]:
-        """Setpoint of the joint servos from now on, clipped to the joint limits; returns what was set."""
+        """Set the setpoint of the joint servos, clipped to the joint limits; returns what was set."""
         limits = self._model.actuator_ctrlrange[self._servos]
         self._data.ctrl[self._servos] = np.clip(q, limits[:, 0], limits[:, 1])
         return self.joint_target
 
     def set_gripper_target(self, width: float) -> float:
-        """Setpoint of the fingers from now on, clipped to what they can do [m]; returns what was set."""
+        """Set the setpoint of the gripper width, clipped to its range [m]; returns what was set."""
         low, high = self._model.actuator_ctrlrange[self._width]
         self._data.ctrl[self._width] = min(max(width, low), high)
         return float(self._data.ctrl[self._width])
 
     def place(self, q: Float[np.ndarray, "7"], width: float) -> None:
-        """Put arm and fingers somewhere at rest, setpoints included; for `Task.reset` only."""
+        """Place arm and fingers, at zero velocity, with setpoints; for `Task.reset` only."""
         self._data.qpos[self._q] = q
         self._data.qpos[self._fingers] = width / 2
         self._data.qvel[self._dq] = 0.0

@@ -1,4 +1,4 @@
-"""The driver protocols on a simulated `World`: reading makes the world catch up with the clock."""
+"""Drivers of a simulated `World`: reading advances the world to the clock's time."""
 
 from collections.abc import Mapping
 
@@ -44,28 +44,28 @@ from sim.scene.task import CAMERA_SIZE
 from sim.scene.world import World
 
 NOISE_FRAMES = 64
-"""After so many pictures a simulated sensor's noise begins anew."""
+"""Number of images after which a simulated sensor's noise repeats."""
 
 
 class SimArm:
-    """An FR3; lives in the one thread that steps the world."""
+    """Driver of an FR3; lives in the thread that steps the world."""
 
     num_joints = NUM_JOINTS
 
     def __init__(self, world: World, clock: Clock, name: str | None = None) -> None:
-        """name: of the arm, as the world has it; None: the one arm."""
+        """name: of the arm in the world; None: the one arm."""
         self._world, self._clock = world, clock
         self._arm = world.arm if name is None else world.arms[name]
 
     def read(self) -> ArmState:
-        """The arm now, that is at most one physics step ago."""
+        """The current state, at most one physics step old."""
         now_ns = self._clock.now_ns()
         self._world.advance_to(now_ns)
         q = self._arm.q
         return ArmState(t_ns=now_ns, q=q, dq=self._arm.dq, X_BE=self._arm.kinematics.forward(q))
 
     def write(self, command: ArmCommand) -> ArmCommand:
-        """Set the servos; a pose out of reach comes back as the pose that is sent instead."""
+        """Set the servos; returns what is sent, for a pose out of reach the pose sent instead."""
         self._world.advance_to(self._clock.now_ns())
         match command:
             case JointCommand(q=q):
@@ -79,37 +79,37 @@ class SimArm:
                 raise TypeError("the simulated arm follows joint positions and hand poses, not velocities")
 
     def stop(self) -> None:
-        """Hold the position the arm has now."""
+        """Hold the current position."""
         self._world.advance_to(self._clock.now_ns())
         self._arm.set_joint_target(self._arm.q)
 
 
 class SimTorques:
-    """Torques at an arm's joints, as a sensor; lives in the thread of the arm."""
+    """Sensor of an arm's joint torques; lives in the thread of the arm."""
 
     num_values = NUM_JOINTS
 
     def __init__(self, world: World, clock: Clock, name: str | None = None) -> None:
-        """name: of the arm, as the world has it; None: the one arm."""
+        """name: of the arm in the world; None: the one arm."""
         self._world, self._clock = world, clock
         self._arm = world.arm if name is None else world.arms[name]
 
     def read(self) -> np.ndarray:
-        """Those of the servos now (7,) [Nm]: what a still arm presses with, without its own weight."""
+        """Current servo torques (7,) [Nm], without gravity compensation."""
         self._world.advance_to(self._clock.now_ns())
         return self._arm.torques
 
 
 class SimGripper:
-    """The two fingers of an arm; lives in the thread of the arm."""
+    """Driver of an arm's two fingers; lives in the thread of the arm."""
 
     def __init__(self, world: World, clock: Clock, name: str | None = None) -> None:
-        """name: of the arm that has it, as the world has that; None: the one arm."""
+        """name: of its arm in the world; None: the one arm."""
         self._world, self._clock = world, clock
         self._arm = world.arm if name is None else world.arms[name]
 
     def read(self) -> float:
-        """Distance between the fingers now [m]."""
+        """Current distance between the fingers [m]."""
         self._world.advance_to(self._clock.now_ns())
         return self._arm.gripper_width
 
@@ -119,14 +119,14 @@ class SimGripper:
         return GripperCommand(width=self._arm.set_gripper_target(command.width))
 
     def stop(self) -> None:
-        """Keep the setpoint: an object that is held stays held."""
+        """Keep the setpoint, so that a held object stays held."""
 
 
 class SimBase:
-    """The mobile base; lives in the thread of the arm.
+    """Driver of the mobile base; lives in the thread of the arm.
 
-    Setpoints are kept within the base's limits. A pose setpoint is followed by its own velocity and a share
-    of what is missing by odometry. When no setpoint has come for `watchdog_ns` the base brakes by itself.
+    Setpoints are kept within the base's limits. A pose setpoint is followed by its own velocity plus a gain
+    on the odometry error. Without a setpoint for `watchdog_ns` the base brakes by itself.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class SimBase:
         errors: OdometryErrors | None = None,
         watchdog_ns: int = 80_000_000,
     ) -> None:
-        """errors: of the odometry, drawn from the world's seed; it then counts from where the base stands.
+        """errors: of the odometry, drawn from the world's seed; it then starts at the origin.
         None: odometry is the truth.
-        watchdog_ns: 40 ticks at 500 Hz, 8 at 100; a loop of 12 Hz or less never gets its base to drive.
+        watchdog_ns: 40 ticks at 500 Hz, 8 at 100; with a loop of 12 Hz or less the base never moves.
         """
         self._world, self._clock, self._watchdog_ns = world, clock, watchdog_ns
         self.silence_s = watchdog_ns / NS_PER_S
@@ -150,14 +150,14 @@ class SimBase:
         self._target: tuple[int, np.ndarray] | None = None
 
     def read(self) -> BaseState:
-        """Odometry now."""
+        """Current odometry."""
         now_ns = self._clock.now_ns()
         self._world.advance_to(now_ns)
         x_WB = self._odometry.update(self._world.x_WB)
         return BaseState(t_ns=now_ns, x_WB=x_WB, V_WB_B=self._odometry.twist(self._world.V_WB_B))
 
     def write(self, command: BaseCommand) -> BaseCommand:
-        """Drive; returns the command that is sent: twists within the limits, poses as they came."""
+        """Drive; returns the command that is sent: twists within the limits, poses unchanged."""
         now_ns = self._clock.now_ns()
         self._world.advance_to(now_ns)
         match command:
@@ -171,13 +171,13 @@ class SimBase:
                 return command
 
     def stop(self) -> None:
-        """Brake to a stand."""
+        """Brake to a stop."""
         self._world.advance_to(self._clock.now_ns())
         self._twist, self._target = np.zeros(3), None
         self._world.brake_base()
 
     def _drive(self, wanted: np.ndarray, now_ns: int) -> np.ndarray:
-        """The twist that the limits leave of the one that is wanted; sent from now on."""
+        """Send a desired twist within the limits; returns what is sent."""
         since_ns = now_ns - self._sent_ns
         before = self._twist if since_ns < self._watchdog_ns else np.zeros(3)
         change = ACCELERATION_MAX * min(since_ns, self._watchdog_ns) / NS_PER_S
@@ -187,7 +187,7 @@ class SimBase:
         return self._twist
 
     def _speed_of(self, target: np.ndarray, now_ns: int) -> np.ndarray:
-        """Velocity in the world of a pose setpoint, by the one before it."""
+        """Velocity in the world of a pose setpoint, from the previous one."""
         before, self._target = self._target, (now_ns, target)
         if before is None or not 0 < now_ns - before[0] < self._watchdog_ns:
             return np.zeros(3)
@@ -205,12 +205,12 @@ def sim_robot(
     dead_time_s: Mapping[str, float] | None = None,
     latency_s: Mapping[str, float] | None = None,
 ) -> Robot:
-    """The robot that a world has; odometry errs as `OdometryErrors` has it by default.
+    """The robot of a world, with the default `OdometryErrors`.
 
-    cameras: names and sizes of those that it is to have; none if not given.
-    has_torques: whether it measures those of its arms, as "arm_torques" and so on.
-    dead_time_s: by part, how much later its motors get a command [s].
-    latency_s: by part, what the robot declares of that, see `Robot`.
+    cameras: names and sizes of its cameras; None: no cameras.
+    has_torques: whether it measures the torques of its arms, as "arm_torques" and so on.
+    dead_time_s: by part, the delay of its motors' commands [s].
+    latency_s: by part, the latency that the robot declares, see `Robot`.
     UnknownNameError: it has no such part.
     """
     drivers: dict[str, Driver] = {}
@@ -235,11 +235,11 @@ def sim_robot(
 
 
 def sim_limits(world: World) -> Limits:
-    """What a simulated robot may be told: the FR3's limits for each arm, and those of its base if it has one.
+    """Command limits of a simulated robot: the FR3's for each arm, and those of its base if it has one.
 
     The base keeps to its own speed and acceleration (`SimBase`), whatever its setpoint does. The setpoint's
-    limits are far wider: plans count from the measured base, and one that was held back here and lags there
-    would be led back again by every chunk.
+    limits are far wider: plans start from the measured base, and a base held back by both would backtrack at
+    every chunk.
     """
     if len(world.arms) > 1:
         each = FR3_LIMITS.parts
@@ -252,8 +252,8 @@ def sim_limits(world: World) -> Limits:
 
 
 def sim_whole_body(world: World) -> dict[str, WholeBody]:
-    """What resolves each arm's hand, against the measured base if there is one; none for an arm on a table,
-    which is told its joints."""
+    """The resolver of each arm's end-effector pose, against the measured base if any; empty for an arm on a
+    table, which is commanded by joints."""
     if not world.has_base and len(world.arms) == 1:
         return {}
     out, limits = {}, sim_limits(world)
@@ -264,14 +264,14 @@ def sim_whole_body(world: World) -> dict[str, WholeBody]:
 
 
 class SimCamera:
-    """One camera of the scene at a fixed rate; lives in a thread of its own if you like.
+    """One camera of the scene at a fixed rate; may live in its own thread.
 
     frame   0        1             2
     time    start    start+period  start+2*period   ...
 
-    The lowest bit of every pixel is noise: as from a sensor, no picture of a still scene is the one before.
-    A late reader skips frames and never gets a burst. The picture shows what the world last computed; the
-    camera never steps it. The OpenGL context is made by the first `read`, in the thread that reads.
+    The lowest bit of every pixel is noise: as from a sensor, consecutive images of a still scene differ.
+    A late reader skips frames and never gets a burst. The image shows the last computed state; the camera
+    never steps the world. The first `read` makes the OpenGL context, in its thread.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class SimCamera:
         self._num_read = 0
 
     def read(self) -> Image:
-        """Wait until the next frame is due, then draw it; RenderingUnavailableError without OpenGL."""
+        """Wait until the next frame is due, then render it; RenderingUnavailableError without OpenGL."""
         self._clock.sleep_until_ns(self._next_ns)
         now_ns = self._clock.now_ns()
         num_late = max(0, (now_ns - self._next_ns) // self._period_ns)
@@ -312,7 +312,7 @@ class SimCamera:
         return self._noise[:, first : first + self.size[1]]
 
     def close(self) -> None:
-        """Give the OpenGL context back; call it in the thread that read."""
+        """Free the OpenGL context; call it in the thread of `read`."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None

@@ -1,7 +1,7 @@
-"""Hand kinematics of the FR3 with Pinocchio: `forward` and a damped Newton inverse.
+"""End-effector kinematics of the FR3 with Pinocchio: `forward` and a damped Newton inverse.
 
 The model is read from the pristine `fr3.xml`, never from the composed scene: Pinocchio's MJCF parser drops
-bodies inside `<frame>`, which `MjSpec.attach` writes, without a word. A test compares it with MuJoCo.
+bodies inside `<frame>`, which `MjSpec.attach` writes, without a warning. A test compares it with MuJoCo.
 """
 
 from functools import cache
@@ -19,11 +19,11 @@ ASSETS = Path(franky_sim.__file__).parent / "assets"
 P_HAND_E = (0.0, 0.0, 0.1034)
 """E in the hand body [m]: between the fingertip pads, axes of the hand body. Pointing down, z_E = -z_B."""
 Q_HOME = (0.0, -np.pi / 4, 0.0, -3 * np.pi / 4, 0.0, np.pi / 2, np.pi / 4)
-"""Hand over the table pointing down, elbow up, forearm in the vertical plane [rad]."""
+"""Home joints: pointing down over the table, elbow up, forearm in the vertical plane [rad]."""
 R_DOWN = np.diag([1.0, -1.0, -1.0])
-"""Hand pointing at the table, fingers opening along y: R_BE."""
+"""R_BE of an end effector that points down, fingers opening along y."""
 LIMIT_MARGIN = 0.02
-"""The inverse stays this far inside the joint limits [rad]."""
+"""Margin of the inverse from the joint limits [rad]."""
 SHOULDER_Z = 0.333
 """Height of joint 2 over B [m]."""
 UPPER_ARM, FOREARM = (0.0825, 0.316), (-0.0825, 0.384)
@@ -38,25 +38,25 @@ _MAX_STEP = 0.5
 def _arm_model() -> pin.Model:
     model = pin.buildModelFromMJCF(str(ASSETS / "fr3.xml"))
     if model.nq != NUM_JOINTS + 2:
-        raise ImportError(f"fr3.xml should give Pinocchio 9 joints, it gave {model.nq}")
+        raise ImportError(f"expected 9 joints of fr3.xml in Pinocchio, got {model.nq}")
     fingers = [model.getJointId(f"finger_joint{i}") for i in (1, 2)]
     return pin.buildReducedModel(model, fingers, pin.neutral(model))
 
 
 class Kinematics:
-    """Forward and inverse kinematics of E in B. Not for sharing between threads.
+    """Forward and inverse kinematics of E in B; not thread-safe.
 
-    Seven joints reach a pose in a one-parameter family of ways. The inverse picks the one with joint 3 at
+    Seven joints reach a pose in a one-parameter family of postures. The inverse picks the one with joint 3 at
     zero, so that upper arm and forearm stay in one vertical plane: with that row added the Jacobian is
     square, and q is a smooth function of the pose, whatever the arm did before, wherever that posture
     reaches it without passing a singularity.
     """
 
     def __init__(self, *, p_BA: tuple[float, float, float] = (0.0, 0.0, 0.0), yaw: float = 0.0) -> None:
-        """The arm mount in B: its place [m] and its turn about the vertical [rad]."""
+        """The arm mount in B: its position [m] and yaw [rad]."""
         X_hand_E = pin.SE3(np.eye(3), np.array(P_HAND_E))
         self.model_kinematics = ModelKinematics(_arm_model(), "hand", X_FE=X_hand_E, p_BA=p_BA, yaw=yaw)
-        """All of it but the inverse, as a run's log holds it."""
+        """The kinematics without the inverse, as stored in a run's log."""
         model = self.model_kinematics.model
         self.q_min: Float[np.ndarray, 7] = model.lowerPositionLimit + LIMIT_MARGIN
         self.q_max: Float[np.ndarray, 7] = model.upperPositionLimit - LIMIT_MARGIN
@@ -77,10 +77,10 @@ class Kinematics:
         tolerance: float = 1e-6,
         max_iterations: int = 30,
     ) -> Float[np.ndarray, "7"]:
-        """Joint positions (7,) [rad] with the hand at the target and joint 3 at zero, within the limits.
+        """Joint positions (7,) [rad] with E at the target and joint 3 at zero, within the limits.
 
         Ends when position [m], rotation [rad] and joint 3 [rad] are all within the tolerance; a target out
-        of reach gives the last iterate, so compare `forward(q)` where it matters.
+        of reach gives the last iterate, so check `forward(q)` where it matters.
         """
         q = np.clip(np.asarray(q_start, dtype=float), self.q_min, self.q_max)
         system = np.zeros((NUM_JOINTS, NUM_JOINTS))
@@ -103,10 +103,10 @@ class Kinematics:
 
 
 def solve_down(p_BE: Float[np.ndarray, "H 3"], yaw: Float[np.ndarray, " H"]) -> Float[np.ndarray, "H 7"]:
-    """Joint positions of hands that point down: `Kinematics.solve` in closed form, for whole plans at once.
+    """Joint positions of end effectors that point down: `Kinematics.solve` in closed form, for whole plans.
 
-    The arm lies in the vertical plane through E. An angle in it is a lean: 0 is up, pi/2 is outwards.
-    yaw: turn of the hand about the vertical, zero with the fingers opening along y [rad].
+    The arm lies in the vertical plane through E. Leans are angles in it: 0 is up, pi/2 is outwards.
+    yaw: of the end effector about the vertical, zero with the fingers opening along y [rad].
     A target out of reach gives the stretched arm.
     """
     azimuth = np.arctan2(p_BE[:, 1], p_BE[:, 0])

@@ -1,10 +1,10 @@
-"""The mobile robot's lower half: a holonomic base under the arm, a mast with the chest camera, and odometry.
+"""The mobile robot's base: holonomic, with a mast for the chest camera, and its odometry.
 
-    B  on the floor, in the middle of the base, x forwards          W  the world
+    B  on the floor, at the centre of the base, x forwards          W  the world
     A  the arm mount, `P_BA` from B
 
 The base has three joints (x, y, yaw) in the world and a velocity servo for each, whose setpoint the motors
-follow with a lag. Odometry is what the wheels say: true motion, wrong by a scale, slip and noise.
+follow with a lag. Odometry is the wheels' measurement: true motion with errors of scale, slip and noise.
 """
 
 import math
@@ -29,37 +29,37 @@ BASE_HALF = (0.28, 0.24, 0.14)
 MOTOR_LAG_S = 0.08
 """Time constant with which the wheels follow their setpoint [s]."""
 BRAKE = 0.25
-"""Share of its speed by which a base that brakes is pushed back."""
+"""Reverse setpoint of a braking base, as a share of its speed."""
 BRAKE_NS = round(MOTOR_LAG_S * math.log(1.0 + 1.0 / BRAKE) * 1e9)
-"""How long, whatever its speed [ns]."""
+"""Duration of that, for any speed [ns]."""
 STANDS_BELOW = 0.01
-"""A base that is slower need not brake [m/s, rad/s]."""
+"""Speed below which a base does not brake actively [m/s, rad/s]."""
 CHEST_P = (-0.05, 0.24, 1.35)
-"""Chest camera in B [m]."""
+"""Position of the chest camera in B [m]."""
 CHEST_LOOKS_AT = (0.75, -0.05, 0.55)
 _SERVO_GAIN, _SERVO_TORQUE_GAIN = 4000.0, 800.0
 _MAX_FORCE, _MAX_TORQUE = 600.0, 200.0
 _CHASSIS_MASS, _MAST_MASS = 55.0, 4.0
 POSE_GAIN = 3.0
-"""Share of what is missing to a pose setpoint that the base makes good per second [1/s]."""
+"""Proportional gain on the error of a pose setpoint [1/s]."""
 
 
 SPEED_MAX = np.array([0.8, 0.8, 1.6])
-"""Of the setpoint along and about the base's own axes (vx, vy, wz) [m/s, m/s, rad/s]."""
+"""Largest twist of the setpoint in the base's own axes (vx, vy, wz) [m/s, m/s, rad/s]."""
 ACCELERATION_MAX = np.array([1.0, 1.0, 2.5])
-"""[m/s², m/s², rad/s²]"""
+"""Largest acceleration of the same [m/s², m/s², rad/s²]."""
 SETPOINT_SPEED = np.array([5.0, 5.0, 10.0])
-"""How fast the setpoint itself may be led [m/s, m/s, rad/s]."""
+"""Largest speed of a pose setpoint [m/s, m/s, rad/s]."""
 SETPOINT_ACCELERATION = np.array([100.0, 100.0, 250.0])
-"""[m/s², m/s², rad/s²]"""
+"""Largest acceleration of a pose setpoint [m/s², m/s², rad/s²]."""
 SETPOINT_JERK = np.array([1e5, 1e5, 2.5e5])
-"""[m/s³, m/s³, rad/s³]"""
+"""Largest jerk of a pose setpoint [m/s³, m/s³, rad/s³]."""
 
 
 def add_mobile_base(spec: mujoco.MjSpec, *, contact: tuple[int, int]) -> None:
-    """Put the FR3 of a spec onto a mobile base.
+    """Mount the FR3 of a spec on a mobile base.
 
-    contact: type and affinity bits of what can touch the scene.
+    contact: type and affinity bits of geoms that collide with the scene.
     """
     mount = spec.body("base")
     mount.pos = P_BA
@@ -118,25 +118,25 @@ def _add_mast(mount: mujoco.MjsBody, bits: dict[str, int]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class OdometryErrors:
-    """What is wrong with the wheels' account of the motion; drawn from a seed."""
+    """Errors of wheel odometry, drawn from a seed."""
 
     scale: float = 0.02
-    """Standard deviation of the relative error of distances, one draw for x and y each."""
+    """Standard deviation of the relative error of distances, drawn separately for x and y."""
     yaw_scale: float = 0.01
-    """Of turns."""
+    """Standard deviation of the relative error of rotations."""
     slip: float = 0.0
-    """Largest share of a motion that the wheels turn in vain; drawn anew every `slip_every_m`."""
+    """Largest share of wheel motion lost to slip; drawn anew every `slip_every_m`."""
     slip_every_m: float = 0.5
     noise: float = 0.002
     """Random walk: standard deviation after a metre, and after a radian [m, rad]."""
 
 
 class Odometry:
-    """Adds up the base's motion as its wheels report it.
+    """Integrates the base's motion as reported by its wheels.
 
         x_odo(t + dt) = x_odo(t) * (1 + scale) / (1 - slip) (x(t)^-1 * x(t + dt)) + noise
 
-    The world frame of everything the robot knows is the one that odometry counts in.
+    The world frame of all that the robot knows is the odometry frame.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Odometry:
         x_WB: Float[np.ndarray, "3"],
         start: Float[np.ndarray, "3"] | None = None,
     ) -> None:
-        """x_WB: the true pose now. start: what is reported now; None: the truth."""
+        """x_WB: the current true pose. start: the currently reported pose; None: the truth."""
         self._errors = errors
         self._rng = np.random.default_rng([seed, 0x0D0])
         scales = np.array([errors.scale, errors.scale, errors.yaw_scale])
@@ -158,7 +158,7 @@ class Odometry:
         self._slip, self._left_m = 0.0, 0.0
 
     def update(self, x_WB: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-        """Add the motion to the true pose `x_WB`; returns the pose by odometry."""
+        """Add the motion up to the true pose `x_WB`; returns the pose by odometry."""
         step = compose_planar(inverse_planar(self._true), x_WB)
         length = float(np.hypot(step[0], step[1]))
         reported = self._scale * step
@@ -190,7 +190,7 @@ def twist_towards(
     *,
     gain: float,
 ) -> Float[np.ndarray, "3"]:
-    """Body twist that follows a pose setpoint: its own velocity, and a share of what is missing [1/s].
+    """Body twist that follows a pose setpoint: its own velocity plus `gain` [1/s] times the error.
 
     feed_forward_W: velocity of the setpoint in the world.
     """

@@ -1,8 +1,8 @@
-"""The MuJoCo scene: FR3s on a table or one on a mobile base, cameras, lights, and whatever the task adds.
+"""The MuJoCo scene: FR3s on a table or one on a mobile base, cameras, lights, and the task's objects.
 
-Drawn and collided with the same coarse geometry: the shipped visual meshes cost 50 ms a frame and are
+The same coarse geometry is rendered and collides: the shipped visual meshes cost 50 ms a frame and are
 deleted. On a table the world frame W coincides with B, the arm mount, and the table top is z = 0; two arms
-stand at its sides and B is in the middle between them. With a mobile base the floor is z = 0.
+are mounted at its sides and B is midway between them. With a mobile base the floor is z = 0.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,17 +21,17 @@ from sim.scene.task import Task
 DT_NS = 2_000_000
 """Length of a physics step [ns]."""
 SERVO_LAG_S = 0.030
-"""Ratio of damping to stiffness of the joint servos: how far the arm runs behind a smooth setpoint [s]."""
+"""Ratio of damping to stiffness of the joint servos: the arm's lag behind a smooth setpoint [s]."""
 MAX_WIDTH = 0.08
 """Widest distance between the fingers [m]."""
 CHEST_FOVY = 100.0
-"""As wide as the lenses that people wear [degrees]."""
+"""Vertical field of view of the chest camera, as of body-worn cameras [degrees]."""
 ROBOT, SCENE = 1, 2
 """Contact bits: robot against scene, scene against scene, never an arm against itself."""
 OTHER_ARM = 8
 """Contact bit of one arm against the other, where there are two."""
 CONTACT = MappingProxyType({"contype": SCENE, "conaffinity": ROBOT | SCENE})
-"""Of a geom of the scene."""
+"""Contact bits of a geom of the scene."""
 _STIFFNESS = (6000.0, 6000.0, 5000.0, 5000.0, 2000.0, 2000.0, 2000.0)
 _GRIP_FORCE, _GRIP_STIFFNESS, _GRIP_DAMPING = 20.0, 2000.0, 100.0
 _WHITE, _DARK, _ACCENT = (0.88, 0.89, 0.91, 1.0), (0.22, 0.23, 0.26, 1.0), (0.55, 0.58, 0.63, 1.0)
@@ -57,7 +57,7 @@ def build_model(task: Task) -> mujoco.MjModel:
 
 
 def set_physics(spec: mujoco.MjSpec) -> None:
-    """Time step and solver of all our scenes."""
+    """Set time step and solver of all our scenes."""
     spec.option.timestep = DT_NS / 1e9
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
@@ -67,7 +67,7 @@ def set_physics(spec: mujoco.MjSpec) -> None:
 
 
 def one_arm() -> mujoco.MjSpec:
-    """An FR3 with its hand, by itself."""
+    """Build an FR3 with its hand, without a scene."""
     spec = mujoco.MjSpec.from_file(str(ASSETS / "fr3.xml"))
     spec.meshdir = str(ASSETS / "meshes")
     _strip(spec)
@@ -77,9 +77,9 @@ def one_arm() -> mujoco.MjSpec:
 
 
 def _two_arms(mounts: Sequence[Mount]) -> mujoco.MjSpec:
-    """An arm at each mount, its names prefixed; arms of different mounts collide, links of one do not."""
+    """Build an arm at each mount, with prefixed names; different arms collide, links of one arm do not."""
     spec = mujoco.MjSpec()
-    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST  # as the arms' own file has it
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST  # as in the arms' own file
     for i, mount in enumerate(mounts):
         arm = one_arm()
         for geom in arm.geoms:
@@ -100,9 +100,10 @@ def add_boxes(
     p: ArrayLike = (0.0, 0.0, 0.0),
     mass: float | None = None,
 ) -> None:
-    """Boxes of a body that things touch, called `<name>_0` and so on.
+    """Add colliding boxes to a body, named `<name>_0` and so on.
 
-    boxes: of each the middle, from `p` in the body, and half its edges [m]. mass: of each [kg], else water's.
+    boxes: centre of each, relative to `p` in the body, and half its edges [m]. mass: of each [kg]; None: by
+    the density of water.
     """
     given = {} if mass is None else {"mass": mass}
     for i, (middle, half) in enumerate(boxes):
@@ -118,7 +119,7 @@ def add_boxes(
 
 
 def _strip(spec: mujoco.MjSpec) -> None:
-    """Keep the coarse link meshes for drawing and contact; drop what is finer, and the keyframes."""
+    """Keep the coarse link meshes for rendering and contact; delete finer ones and keyframes."""
     for geom in list(spec.geoms):
         on_finger = geom.parent.name.endswith("_finger")
         if geom.classname.name == "visual" or (on_finger and geom.type != mujoco.mjtGeom.mjGEOM_MESH):
@@ -139,9 +140,9 @@ def _strip(spec: mujoco.MjSpec) -> None:
 
 
 def _add_servos(spec: mujoco.MjSpec) -> None:
-    """Joint impedance like the real arm's own controller: gravity compensated, one lag for all joints.
+    """Set joint impedance like the real arm's controller: gravity compensated, one lag for all joints.
 
-    The shipped servos have damping a tenth of their stiffness, that is 100 ms of lag.
+    The shipped servos have a lag of 100 ms: their damping is a tenth of the stiffness.
     """
     for stiffness, actuator in zip(_STIFFNESS, spec.actuators[:7], strict=True):
         actuator.gainprm[0] = stiffness
@@ -159,7 +160,7 @@ def _add_servos(spec: mujoco.MjSpec) -> None:
 
 
 def _add_fingers(spec: mujoco.MjSpec) -> None:
-    """One soft pad per finger; its inner face passes through y = 0 of the finger, so width = q8 + q9."""
+    """Add one soft pad per finger; its inner face is at y = 0 of the finger, so width = q8 + q9."""
     for side in ("left", "right"):
         spec.body(f"{side}_finger").add_geom(
             name=f"{side}_pad",
@@ -204,9 +205,9 @@ def _add_surroundings(spec: mujoco.MjSpec, *, floor_z: float) -> None:
 
 
 def add_rooms(spec: mujoco.MjSpec) -> None:
-    """The floor at z = 0, light and sky; tiles, and a wall on every side in a colour of its own.
+    """Add the floor at z = 0, light and sky; tiles, and a wall on every side in its own colour.
 
-    Tiles and walls are for eyes only, nothing touches them.
+    Tiles and walls are visual only, without contacts.
     """
     _add_surroundings(spec, floor_z=0.0)
     spec.add_texture(

@@ -1,4 +1,4 @@
-"""Pictures of a world's snapshots, offscreen by EGL, and videos made of them."""
+"""Renders images of a world's snapshots, offscreen by EGL, and writes videos."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -18,14 +18,14 @@ from sim.tasks import make_task
 
 
 class RenderingUnavailableError(RobotRuntimeError):
-    """This machine cannot draw offscreen."""
+    """This machine cannot render offscreen."""
 
 
 def make_context(width: int, height: int):
-    """An EGL context, current in this thread.
+    """Make an EGL context and make it current in this thread.
 
-    Taken from `mujoco.egl` itself: `mujoco.Renderer` chooses its backend from MUJOCO_GL when mujoco is
-    imported, which is too early for a library to have a say.
+    Uses `mujoco.egl` directly: `mujoco.Renderer` chooses its backend from MUJOCO_GL when mujoco is imported,
+    which is too early for a library to influence.
     """
     try:
         from mujoco.egl import GLContext
@@ -42,23 +42,23 @@ def make_context(width: int, height: int):
 
 
 def _set_in_environment() -> str:
-    """Variables that choose another way to draw, or another device."""
+    """Environment variables that choose another backend or device, as part of a message."""
     names = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "MUJOCO_EGL_DEVICE_ID", "EGL_PLATFORM")
     found = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
     return f"; the environment sets {', '.join(found)}: unset it" if found else ""
 
 
 class Offscreen:
-    """What draws snapshots of one model; belongs to the thread that made it.
+    """Renders snapshots of one model; belongs to the thread that made it.
 
-    Close it there: one that is left to the garbage collector frees its buffers in whatever OpenGL context
-    is current, and another renderer goes blank.
+    Close it there: the garbage collector would free its buffers in whatever OpenGL context is current, and
+    another renderer would go blank.
     """
 
     def __init__(
         self, model: mujoco.MjModel, size: tuple[int, int], *, samples: int, most_geoms: int
     ) -> None:
-        """size: height, width [pixels]. samples: of a pixel, against stairs at edges; 0: one."""
+        """size: height, width [pixels]. samples: per pixel, for antialiasing; 0: one."""
         self._model, self._data, self._is_closed = model, mujoco.MjData(model), False
         self.height, self.width = size
         self._gl = make_context(self.width, self.height)
@@ -74,7 +74,7 @@ class Offscreen:
         self._options, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()
 
     def _show(self, snapshot: Float[np.ndarray, " P"]) -> None:
-        """Put the scene as it was, seen by the camera."""
+        """Update the scene to a snapshot, seen by the camera."""
         show_snapshot(self._model, self._data, snapshot)
         everything = mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(
@@ -83,7 +83,7 @@ class Offscreen:
         self._gl.make_current()
 
     def _pixels(self) -> UInt8[np.ndarray, "h w 3"]:
-        """What is shown, RGB with row 0 on top."""
+        """Render the scene, RGB with row 0 on top."""
         viewport = mujoco.MjrRect(0, 0, self.width, self.height)
         mujoco.mjr_render(viewport, self._scene, self._context)
         pixels = np.empty((self.height, self.width, 3), dtype=np.uint8)
@@ -91,7 +91,7 @@ class Offscreen:
         return np.ascontiguousarray(pixels[::-1])
 
     def close(self) -> None:
-        """Free the OpenGL context; it is of no use afterwards. A second call does nothing."""
+        """Free the OpenGL context; the renderer cannot be used afterwards. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -108,9 +108,9 @@ class Offscreen:
 
 @final
 class Renderer(Offscreen):
-    """Draws what a model's own cameras see.
+    """Renders the views of a model's own cameras.
 
-    No shadows, reflections or multisampling: on a software renderer they cost more than the picture.
+    No shadows, reflections or multisampling: on a software renderer they cost more than the image.
     """
 
     def __init__(self, model: mujoco.MjModel, *, size: tuple[int, int] = (224, 224)) -> None:
@@ -118,14 +118,14 @@ class Renderer(Offscreen):
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
 
     def render(self, snapshot: Float[np.ndarray, " P"], camera: str) -> UInt8[np.ndarray, "h w 3"]:
-        """What the named camera sees, RGB with row 0 on top."""
+        """Render the named camera's view, RGB with row 0 on top."""
         self._camera.fixedcamid = self._model.camera(camera).id
         self._show(snapshot)
         return self._pixels()
 
 
 def take_pictures(world: World, cameras: Mapping[str, tuple[int, int]]) -> dict[str, Image]:
-    """What each camera shows now; cameras: (height, width) by name [pixels]. The world's thread calls it."""
+    """Render all cameras now, in the world's thread; cameras: (height, width) by name [pixels]."""
     snapshot = world.snapshot()
     return {
         name: Image(t_ns=world.t_ns, pixels=_renderer(world.task.name, size).render(snapshot, name))
@@ -135,12 +135,12 @@ def take_pictures(world: World, cameras: Mapping[str, tuple[int, int]]) -> dict[
 
 @cache
 def _renderer(task_name: str, size: tuple[int, int]) -> Renderer:
-    """This process's own for all worlds of a task, which differ in where things are; never closed."""
+    """One renderer per process for all worlds of a task, which differ only in poses; never closed."""
     return Renderer(World(make_task(task_name)).model, size=size)
 
 
 def write_video(path: Path, frames: Iterable[UInt8[np.ndarray, "h w 3"]], *, rate_hz: int = 25) -> None:
-    """Write RGB frames with even height and width as an mp4 (h264, or mpeg4 where that is missing)."""
+    """Write RGB frames with even height and width as an mp4 (h264, or mpeg4 if that is missing)."""
     import av
 
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"

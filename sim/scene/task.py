@@ -1,4 +1,4 @@
-"""What a task is to the world and to an evaluation: `Task`, `Scorer`, `EpisodeScore`."""
+"""Interfaces of a task for the world and for evaluation: `Task`, `Scorer`, `EpisodeScore`."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ CAMERA_SIZE = (224, 224)
 
 
 def point(name: str) -> tuple[str, str, str]:
-    """Names of its three coordinates."""
+    """Names of a point's three coordinates."""
     return f"{name}.x", f"{name}.y", f"{name}.z"
 
 
 def direction(name: str) -> tuple[str, str]:
-    """Names of the two coordinates of a direction in the plane."""
+    """Names of the two coordinates of a planar direction."""
     return f"{name}.x", f"{name}.y"
 
 
 def robot_schema(scene: tuple[str, ...] = ()) -> Schema:
-    """What the simulated FR3 offers: absolute joint rows with a gripper width, two cameras.
+    """Schema of the simulated FR3: absolute joint rows with a gripper width, two cameras.
 
     scene: names of its scene quantities, in the order of `Task.environment_state`.
     """
@@ -56,8 +56,8 @@ def robot_schema(scene: tuple[str, ...] = ()) -> Schema:
 
 
 def two_arm_schema(scene: tuple[str, ...] = ()) -> Schema:
-    """What two FR3s that face each other offer: hand poses with gripper widths, one camera in front, one at
-    each wrist."""
+    """Schema of two FR3s that face each other: end-effector poses with gripper widths, overview, chest and
+    wrist cameras."""
     parts: dict[str, PartSchema] = {}
     fields: list[ActionField] = []
     for mount in FACING_MOUNTS:
@@ -73,33 +73,33 @@ def two_arm_schema(scene: tuple[str, ...] = ()) -> Schema:
 
 
 def with_picture_sizes(schema: Schema, sizes: Mapping[str, tuple[int, int]]) -> Schema:
-    """The same robot with the cameras that are named here at those sizes: simulated ones have any."""
+    """The same schema with other image sizes of the named cameras."""
     cameras = {name: sizes.get(name, size) for name, size in schema.cameras.items()}
     return replace(schema, cameras=cameras)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationNoise:
-    """How far off the tracker is that measures a scene: by noise, anew at every observation.
+    """Noise of the tracker that measures a scene, drawn for every observation.
 
     Points (x, y) or (x, y, z) come first; the numbers after them are directions and lengths.
     """
 
     points: tuple[int, ...]
-    """How many numbers each point has."""
+    """Number of coordinates of each point."""
     points_alike: bool = False
-    """Whether what is at those of three numbers looks alike, for who sees them."""
+    """Whether the objects at the points with three coordinates look alike."""
     point_std: float = 0.0015
-    """Of each coordinate of a point [m], to which comes ..."""
+    """Constant part of the standard deviation of a point's coordinates [m]."""
     distance_share: float = 0.004
-    """... this share of its distance from B."""
+    """Part proportional to its distance from B."""
     other_std: float = 0.003
-    """Of everything else."""
+    """Standard deviation of all other numbers."""
 
     def measure(
         self, environment_state: Float[np.ndarray, " K"], rng: np.random.Generator
     ) -> Float[np.ndarray, " K"]:
-        """The scene with noise."""
+        """The scene state with noise."""
         std = np.full(len(environment_state), self.other_std)
         for point in slices_of_points(self.points):
             distance = float(np.hypot(*environment_state[point][:2]))
@@ -108,16 +108,16 @@ class ObservationNoise:
 
 
 class HeldFor:
-    """When something had first been true for `hold_s` [s] on end."""
+    """Finds when a condition first held for `hold_s` [s] without interruption."""
 
     def __init__(self, hold_s: float) -> None:
         self._hold_s = hold_s
         self._since_ns: int | None = None
         self.done_ns: int | None = None
-        """The first time that it had been [ns]; None if it has not been yet."""
+        """The first time at which it had [ns]; None: not yet."""
 
     def on_tick(self, t_ns: int, *, holds: bool) -> None:
-        """Take note of whether it is true at one control tick."""
+        """Process whether the condition holds at one control tick."""
         if not holds:
             self._since_ns = None
         elif self._since_ns is None:
@@ -127,20 +127,20 @@ class HeldFor:
 
 
 class Scorer(Protocol):
-    """Watches one episode, tick by tick."""
+    """Scores one episode, tick by tick."""
 
     def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
-        """Take note of one control tick.
+        """Process one control tick.
 
         t_ns: time of the tick, within the episode and increasing [ns].
-        command: what is sent at this tick.
-        t_obs_ns: capture time of the observation that the command's plan answers [ns]; None while holding.
+        command: sent at this tick.
+        t_obs_ns: capture time of the observation behind the command's plan [ns]; None while holding.
         """
         ...
 
     @property
     def is_done(self) -> bool:
-        """True as soon as the verdict cannot change any more."""
+        """True once the verdict is final."""
         ...
 
     def score(self) -> EpisodeScore: ...
@@ -148,22 +148,22 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class DoneInParts(Protocol):
-    """A task in which the robot changes more of the scene than where things are."""
+    """A task with progress that is not only the positions of things."""
 
     def randomize_progress(self, world: World, rng: np.random.Generator) -> None:
-        """Right after `reset`: change it as it may be anywhere in an episode."""
+        """Right after `reset`, set the progress to that of a random moment of an episode."""
         ...
 
 
 class Task(Protocol):
-    """One thing to do; holds what was drawn for the current episode, so each world has its own."""
+    """One task; it holds the current episode's random draws, so each world has its own."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def instruction(self) -> str:
-        """The task in words, as policies hear it."""
+        """The instruction for policies."""
         ...
 
     @property
@@ -176,48 +176,48 @@ class Task(Protocol):
 
     @property
     def observation_noise(self) -> ObservationNoise | None:
-        """What errs in the scene quantities that the robot is told; None: nothing."""
+        """Noise of the observed scene state; None: no noise."""
         ...
 
     @property
     def workspace_height(self) -> float:
-        """Height of what the hand works at, over B [m]."""
+        """Height of the work surface over B [m]."""
         ...
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
-        """Put the task's bodies into the scene; the world frame is B."""
+        """Add the task's bodies to the scene; the world frame is B."""
         ...
 
     def reset(self, world: World, rng: np.random.Generator) -> None:
-        """Draw an episode and put arm, gripper and objects where it starts."""
+        """Draw an episode and place arm, gripper and objects at its start."""
         ...
 
     def update(self, world: World) -> None:
-        """Move what moves by itself (mocap bodies without contacts) to where it is at `world.t_ns`.
+        """Move scripted bodies (mocap bodies without contacts) to their poses at `world.t_ns`.
 
-        Called after every advance and not after every step: has to be a function of the time and of what
-        `reset` drew, and must not touch the physics.
+        Called after every advance, not after every step: must depend only on the time and on what `reset`
+        drew, and must not affect the physics.
         """
         ...
 
     def apply_event(self, world: World) -> int | None:
-        """Do to the physics what is due at `world.t_ns` and no law of it brings; when to be called next.
+        """Apply the scripted change of the physics that is due at `world.t_ns`; returns the next call's time.
 
-            asked for
+            requested
                 |
-            |---.---|-------|       called at the first step at or after the time that was asked for,
-           step    step   step      before anybody can look
+            |---.---|-------|       called at the first step at or after the requested time,
+           step    step   step      before the state can be read
 
-        Called once after `reset`, and then at times that only the task decides, so that what comes does not
-        depend on how the world is advanced. Returns the next time, later than now [ns, on the world's clock],
-        or None for never.
+        Called once after `reset`, and then at times that only the task decides, so that the outcome does not
+        depend on how the world is advanced. The returned time is later than now [ns, on the world's clock];
+        None: never again.
         """
         ...
 
     def environment_state(self, world: World) -> Float[np.ndarray, " K"]:
-        """The scene quantities that a tracker without errors would measure now, in B."""
+        """The scene state that a tracker without errors would measure now, in B."""
         ...
 
     def make_scorer(self, world: World) -> Scorer:
-        """A scorer for the episode that starts now."""
+        """Make a scorer for the episode that starts now."""
         ...

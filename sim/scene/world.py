@@ -1,4 +1,4 @@
-"""One simulated scene that is stepped lazily: nothing moves until somebody asks what time it is there."""
+"""One simulated scene that is stepped lazily: nothing moves until `advance_to` is called."""
 
 import math
 import threading
@@ -30,7 +30,7 @@ from sim.scene.task import Task
 class World:
     """FR3s, table and the task's objects, at a time of the owner's clock.
 
-        t_start_ns      t_start + DT_NS     ...        t_ns <= asked time < t_ns + DT_NS
+        t_start_ns      t_start + DT_NS     ...        t_ns <= requested < t_ns + DT_NS
         |---- step 1 ----|---- step 2 ----|----...------|
     A setpoint given at `t_ns` acts from the next step on. How often `advance_to` is called changes nothing.
     One thread steps and writes; others may take a `snapshot` at any time.
@@ -44,14 +44,14 @@ class World:
         self.arms: Mapping[str, ArmInScene] = MappingProxyType(
             {mount.arm: ArmInScene(self.model, self.data, mount) for mount in mounts_of(task.schema)}
         )
-        """By name: `arm`, or several."""
+        """Arms by name: `arm`, or several."""
         self._lock = threading.Lock()
         self._next_impose_ns: int | None = None
         self._base_stops_ns: int | None = None
         self.reset(seed, t_start_ns=t_start_ns)
 
     def reset(self, seed: int, *, t_start_ns: int = 0) -> None:
-        """Start the episode that belongs to the seed, at a time of the owner's clock."""
+        """Start the episode of a seed, at a time of the owner's clock."""
         with self._lock:
             self.seed, self.t_start_ns, self._num_steps = seed, t_start_ns, 0
             self._base_stops_ns = None
@@ -69,7 +69,7 @@ class World:
         return self.t_start_ns + self._num_steps * DT_NS
 
     def advance_to(self, t_ns: int) -> None:
-        """Step physics up to the last whole step at or before `t_ns`; the past is left as it is."""
+        """Step physics up to the last whole step at or before `t_ns`; a past time changes nothing."""
         num_left = (t_ns - self.t_start_ns) // DT_NS - self._num_steps
         if num_left <= 0:
             return
@@ -87,14 +87,14 @@ class World:
             self.task.update(self)
 
     def _steps_to(self, t_ns: int | None) -> float:
-        """Steps until something changes the physics, 0 if it is due; None: never."""
+        """Number of steps until an event, 0 if it is due; infinite for None."""
         return math.inf if t_ns is None else max(0, -((self.t_ns - t_ns) // DT_NS))
 
     @property
     def arm(self) -> ArmInScene:
-        """The arm of a robot that has one; ValueError where there are several."""
+        """The arm of a robot with one arm; ValueError if there are several."""
         if len(self.arms) > 1:
-            raise ValueError(f"the scene has {', '.join(self.arms)}: say which one, world.arms[name]")
+            raise ValueError(f"expected one arm, got {', '.join(self.arms)}; use world.arms[name]")
         return next(iter(self.arms.values()))
 
     @property
@@ -109,7 +109,7 @@ class World:
 
     @property
     def kinematics(self) -> Kinematics:
-        """Of the one arm."""
+        """Kinematics of the one arm."""
         return self.arm.kinematics
 
     @property
@@ -136,12 +136,12 @@ class World:
         return self.arm.set_gripper_target(width)
 
     def place_robot(self, q: Float[np.ndarray, "7"], width: float) -> None:
-        """Put the one arm and its fingers somewhere at rest; for `Task.reset` only."""
+        """Place the one arm and its fingers, at zero velocity; for `Task.reset` only."""
         self.arm.place(q, width)
 
     @property
     def x_WB(self) -> Float[np.ndarray, "3"]:
-        """True pose of the mobile base (x, y, yaw) [m, m, rad], a copy; only for a robot that has one."""
+        """True pose of the mobile base (x, y, yaw) [m, m, rad], a copy; only for robots with a base."""
         return self.data.qpos[:NUM_BASE_JOINTS].copy()
 
     @property
@@ -150,7 +150,7 @@ class World:
         return turn_planar(self.data.qvel[:NUM_BASE_JOINTS], -self.data.qpos[2])
 
     def set_base_twist(self, V_WB_B: Float[np.ndarray, "3"], *, until_ns: int | None) -> None:
-        """Velocity setpoint of the wheels from now until a time, when they brake by themselves [ns].
+        """Set the wheels' velocity setpoint until a time at which they brake by themselves [ns].
 
         The wheels turn with the base and lag in its axes, the motors' filters in the world's: the setpoint is
         turned to where the base will point when they have followed.
@@ -160,7 +160,7 @@ class World:
         self._base_stops_ns = until_ns
 
     def brake_base(self) -> None:
-        """Bring the wheels to a stand sooner than by following a setpoint of 0 with their lag.
+        """Stop the wheels faster than by following a setpoint of 0 with their lag.
 
         setpoint      v ──────┐     ┌────── 0       -b v for lag ln(1 + 1/b), then 0
         followed      v ──────╲     │               v (1 + b) e^(-t / lag) - b v, which is 0 by then
@@ -175,21 +175,21 @@ class World:
             self._base_stops_ns = self.t_ns + BRAKE_NS
 
     def place_base(self, x_WB: Float[np.ndarray, "3"]) -> None:
-        """Put the mobile base somewhere at rest; for `Task.reset` only."""
+        """Place the mobile base, at zero velocity; for `Task.reset` only."""
         self.data.qpos[:NUM_BASE_JOINTS] = x_WB
         self.data.qvel[:NUM_BASE_JOINTS] = 0.0
         self.set_base_twist(np.zeros(3), until_ns=None)
 
     def snapshot(self) -> Float[np.ndarray, " P"]:
-        """Everything that shows in a picture: qpos, then mocap poses (a copy, safe in any thread)."""
+        """Everything visible in an image: qpos, then mocap poses (a copy, safe in any thread)."""
         with self._lock:
             mocap = np.hstack([self.data.mocap_pos, self.data.mocap_quat])
             return np.concatenate([self.data.qpos, mocap.ravel()])
 
     def observe(self, state: RobotState | None = None, *, exact: bool = False) -> Observation:
-        """The task's own quantities and words at `t_ns`, with the robot as it measured itself.
+        """Observe the task's scene state and instruction at `t_ns`, with the robot's state.
 
-        state: what its drivers read; a base is then where odometry has it. None: the truth.
+        state: measured by drivers, with the base by odometry. None: the truth.
         exact: without the errors of the task's tracker.
         """
         seen, observation_noise = self.task.environment_state(self), self.task.observation_noise
@@ -213,7 +213,7 @@ class World:
 
 
 def show_snapshot(model: mujoco.MjModel, data: mujoco.MjData, snapshot: Float[np.ndarray, " P"]) -> None:
-    """Put a `World.snapshot` into another `MjData` of the same model, ready to draw."""
+    """Copy a `World.snapshot` into another `MjData` of the same model, ready to render."""
     data.qpos[:] = snapshot[: model.nq]
     mocap = snapshot[model.nq :].reshape(-1, 7)
     data.mocap_pos[:], data.mocap_quat[:] = mocap[:, :3], mocap[:, 3:]

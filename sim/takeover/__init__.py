@@ -1,1 +1,1 @@
-"""A policy that is made bad on purpose, and a scripted person who takes over from it."""
+"""A deliberately faulty policy, and a scripted person who takes over from it."""

@@ -1,4 +1,4 @@
-"""Episodes of `fetch` with a policy made bad on purpose, with a person beside it and without."""
+"""Episodes of `fetch` with a deliberately faulty policy, with and without a person who takes over."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,18 +17,18 @@ from sim.takeover.person import PersonRules, ScriptedPerson
 from sim.takeover.short_sighted import ShortSightedPolicy
 
 PERIOD_NS = 10_000_000
-"""Of the control loop: 100 Hz [ns]."""
+"""Period of the control loop: 100 Hz [ns]."""
 DELAY_MS = 100.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Takeover:
-    """One episode, and what the person did in it."""
+    """One episode, and the person's takeovers in it."""
 
     seed: int
     episode: Episode
     reasons: tuple[str, ...]
-    """Why she took over, each time."""
+    """Reason of each takeover."""
 
     @property
     def success(self) -> bool:
@@ -36,20 +36,20 @@ class Takeover:
 
     @property
     def num_takeovers(self) -> int:
-        """Those that were done."""
+        """Number of takeovers that were carried out."""
         return sum(
             isinstance(each.order, TakeOver) and not each.refused for each in self.episode.record.orders
         )
 
     @property
     def human_share(self) -> float:
-        """Of the episode's ticks, those in which she moved anything."""
+        """Share of the episode's ticks in which the person moved any part."""
         ticks = self.episode.record.ticks
         return sum(Authority.HUMAN in tick.authority.values() for tick in ticks) / max(len(ticks), 1)
 
 
 def bad_policy() -> Policy:
-    """The expert of `fetch`, short-sighted."""
+    """The expert of `fetch` that sees the cup too near."""
     return ShortSightedPolicy(ExpertPolicy("fetch"))
 
 
@@ -63,7 +63,7 @@ def run_takeover(
     log: LogConfig | None = None,
     method: str = "time-aligned",
 ) -> Takeover:
-    """One episode under the virtual clock, each answer `DELAY_MS` late; the same seed, the same bits.
+    """Run one episode under the virtual clock, each answer `DELAY_MS` late; the same seed, the same bits.
 
     env: of `fetch`; None makes one.
     """
@@ -85,6 +85,6 @@ def run_takeover(
 
 
 def run_both(policy: Policy, seeds: range) -> Iterator[tuple[Takeover, Takeover]]:
-    """Of each seed an episode without her and one with her."""
+    """For each seed, run an episode without the person and one with."""
     for seed in seeds:
         yield run_takeover(policy, seed, has_person=False), run_takeover(policy, seed)

@@ -1,11 +1,11 @@
-"""A scripted person for `fetch`: `ScriptedPerson` takes over when it goes wrong, corrects, and hands back.
+"""A scripted person for `fetch`: `ScriptedPerson` takes over on failure, corrects, and hands back.
 
     policy                          person                                policy
     ─────────────┬────────┬─────────┬──────────────┬──────────────────────┬──────────
-    it comes no  │ wrong  │ reacts  │ ADAPT, then  │ CORRECT: the cup is  │ 0.25 m nearer than
-    nearer       │ for 2.5 s  0.4 s │ RECOVER      │ in the fingers       │ the policy ever came
+    no progress  │ wrong  │ reacts  │ ADAPT, then  │ CORRECT: the cup is  │ 0.25 m nearer than
+                 │ for 2.5 s  0.4 s │ RECOVER      │ in the fingers       │ the policy ever came
 
-She sees what the policy is shown, knows how the task is done (its expert), and leads hand, gripper and base.
+The person sees the policy's observations, acts by the task's expert, and drives arm, gripper and base.
 """
 
 from dataclasses import dataclass
@@ -28,33 +28,33 @@ from sim.takeover.short_sighted import holds_cup
 
 @dataclass(frozen=True, kw_only=True)
 class PersonRules:
-    """When she takes over, and when she hands back."""
+    """When the person takes over, and hands back."""
 
     patience_s: float = 2.5
-    """It has come no nearer for so long: something is wrong [s]."""
+    """Time without progress that counts as a failure [s]."""
     nearer: float = 0.03
-    """What counts as nearer [m]."""
+    """Least decrease of the remaining distance that counts as progress [m]."""
     slipped: float = 0.15
-    """It is not held, and farther away than it was by so much: it has slipped, or was pushed [m]."""
+    """Increase of the remaining distance, without a held cup, that counts as slipped or pushed [m]."""
     reaction_s: float = 0.4
-    """From seeing that to acting [s]."""
+    """Delay from noticing a failure to acting [s]."""
     gained: float = 0.25
-    """She hands back when it is nearer than the policy ever came by so much [m]."""
+    """Gain over the policy's least remaining distance at which the person hands back [m]."""
 
     def __post_init__(self) -> None:
         for name in ("patience_s", "nearer", "slipped", "reaction_s", "gained"):
             if not 0.0 < getattr(self, name) < 1e3:
-                raise InvalidValueError(f"{name} is above 0 and below 1000, got {getattr(self, name)}")
+                raise InvalidValueError(f"expected {name} above 0 and below 1000, got {getattr(self, name)}")
 
 
-class _Doing(Enum):
-    LOOKS_ON = 0
-    REACTS = 1
-    LEADS = 2
+class _State(Enum):
+    WATCHING = 0
+    REACTING = 1
+    DRIVING = 2
 
 
 class ScriptedPerson:
-    """See on top; parts () all: the same rules with one part, as the arm alone."""
+    """Takes over `parts` by the module's rules; (): all parts."""
 
     name = "scripted person"
 
@@ -68,39 +68,39 @@ class ScriptedPerson:
 
     def begin(self, seed: int) -> None:
         self._expert = make_expert("fetch", seed=seed)
-        self._doing, self._least, self._policy_least = _Doing.LOOKS_ON, np.inf, np.inf
+        self._state, self._least, self._policy_least = _State.WATCHING, np.inf, np.inf
         self._since_ns: int | None = None
         self._planned_ns = 0
-        self._said: HandoverPhase | None = None
+        self._phase: HandoverPhase | None = None
         self._num_plans = 0
         self.why: list[str] = []
-        """Why she took over, each time."""
+        """Reason of each takeover."""
 
     def act(self, tick: Tick, seen: Observation) -> Act:
         left = remaining(seen)
         now_ns = tick.now_ns
-        match self._doing:
-            case _Doing.LOOKS_ON:
+        match self._state:
+            case _State.WATCHING:
                 if why := self._wrong(left, now_ns, is_held=holds_cup(seen)):
                     self.why.append(why)
-                    self._doing, self._since_ns = _Doing.REACTS, now_ns
-            case _Doing.REACTS:
+                    self._state, self._since_ns = _State.REACTING, now_ns
+            case _State.REACTING:
                 if now_ns - (self._since_ns or 0) >= self._rules.reaction_s * NS_PER_S:
-                    self._doing, self._said, self._policy_least = _Doing.LEADS, None, self._least
+                    self._state, self._phase, self._policy_least = _State.DRIVING, None, self._least
                     self._begin_plan(tick, seen)
                     return Act(orders=(TakeOver(self._parts),), wishes=self._wishes(seen, now_ns))
-            case _Doing.LEADS if left < self._policy_least - self._rules.gained:
-                self._doing, self._least, self._since_ns = _Doing.LOOKS_ON, left, now_ns
+            case _State.DRIVING if left < self._policy_least - self._rules.gained:
+                self._state, self._least, self._since_ns = _State.WATCHING, left, now_ns
                 return Act(orders=(HandBack(self._parts),))
-            case _Doing.LEADS:
+            case _State.DRIVING:
                 if not set(tick.authority.values()) & {Authority.HUMAN, Authority.HOLD}:
-                    self._doing, self._since_ns = _Doing.LOOKS_ON, now_ns  # it was taken from her
+                    self._state, self._since_ns = _State.WATCHING, now_ns  # control was taken away
                     return Act()
-                return Act(orders=self._says(tick, seen), wishes=self._wishes(seen, now_ns))
+                return Act(orders=self._phase_orders(tick, seen), wishes=self._wishes(seen, now_ns))
         return Act()
 
     def _wrong(self, left: float, now_ns: int, *, is_held: bool) -> str:
-        """Why something has to be done; empty: it goes well."""
+        """The reason to take over; empty: none."""
         if self._since_ns is None or left < self._least - self._rules.nearer:
             self._least, self._since_ns = left, now_ns
         if not is_held and left > self._least + self._rules.slipped:
@@ -109,18 +109,18 @@ class ScriptedPerson:
             return f"it has come no nearer for {(now_ns - self._since_ns) / NS_PER_S:.1f} s"
         return ""
 
-    def _says(self, tick: Tick, seen: Observation) -> tuple[SayPhase, ...]:
-        """Which of the two it is, when that changes; not before she has found her way."""
+    def _phase_orders(self, tick: Tick, seen: Observation) -> tuple[SayPhase, ...]:
+        """The phase, RECOVER or CORRECT, when it changes; none before alignment and ADAPT are over."""
         if set(tick.phase_of.values()) & {HandoverPhase.REQUEST, HandoverPhase.ALIGN, HandoverPhase.ADAPT}:
             return ()
         phase = HandoverPhase.CORRECT if holds_cup(seen) else HandoverPhase.RECOVER
-        if phase is self._said:
+        if phase is self._phase:
             return ()
-        self._said = phase
+        self._phase = phase
         return (SayPhase(phase, self._parts),)
 
     def _begin_plan(self, tick: Tick, seen: Observation) -> None:
-        """From where it is; fingers that squeeze go on squeezing."""
+        """Start a plan at the current state; fingers that squeeze go on squeezing."""
         dt_ns = self._spec.dt_ns
         self._plan = ChunkTimeline(coast_ns=dt_ns)
         here = command_at_state(self._spec, seen.state)
@@ -128,7 +128,7 @@ class ScriptedPerson:
         self._planned_ns = tick.now_ns - dt_ns
 
     def _wishes(self, seen: Observation, now_ns: int) -> dict:
-        """Where she leads in the next tick: she plans anew with every row."""
+        """The person's commands for the next tick; replans at every row."""
         dt_ns = self._spec.dt_ns
         if now_ns >= self._planned_ns + dt_ns:
             self._planned_ns, self._num_plans = now_ns, self._num_plans + 1
@@ -141,19 +141,19 @@ class ScriptedPerson:
             )
             source = Source(request_id=self._num_plans, t_obs_ns=seen.t_obs_ns)
             self._plan.splice(Waypoints.from_chunk(chunk), t0_ns=seen.t_obs_ns, dt_ns=dt_ns, source=source)
-        led = self._plan.sample(now_ns + self._period_ns).command.parts
-        return {part: led[part] for part in self._parts or led}
+        parts = self._plan.sample(now_ns + self._period_ns).command.parts
+        return {part: parts[part] for part in self._parts or parts}
 
 
 def remaining(seen: Observation) -> float:
-    """How far it is to go: the hand to the cup, and the cup through the door to the tray [m]."""
+    """Remaining distance: end effector to cup, and cup through the door to the tray [m]."""
     shown, hand = seen.environment_state, seen.state.X_BE
     assert hand is not None
     cup, tray, door, through = shown[:3], shown[3:6], shown[6:8], shown[8:10]
     is_beyond = float((cup[:2] - door) @ through) > 0.0
-    way = float(np.linalg.norm(tray - cup))
-    if way < 0.08:
-        return way  # the hand lets go of it there
+    distance = float(np.linalg.norm(tray - cup))
+    if distance < 0.08:
+        return distance  # the cup is released there
     if not is_beyond:
-        way = float(np.linalg.norm(door - cup[:2]) + np.linalg.norm(tray[:2] - door))
-    return float(np.linalg.norm(cup - hand.translation)) + way
+        distance = float(np.linalg.norm(door - cup[:2]) + np.linalg.norm(tray[:2] - door))
+    return float(np.linalg.norm(cup - hand.translation)) + distance

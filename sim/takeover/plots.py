@@ -1,4 +1,4 @@
-"""A picture of an episode with a person in it: who drove, what was wanted, what was done."""
+"""Plots of an episode with takeovers: authority, the policy's commands, and those sent."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,12 +25,12 @@ COLOURS = {
     Authority.SCRIPTED: "#0f766e",
     Authority.SAFETY: "#d92d2d",
 }
-"""Those of the run page (`robot_runtime/page/static/page.css`)."""
+"""Colours of the run page (`robot_runtime/page/static/page.css`)."""
 _PART = "arm"
 
 
 def plot_takeover(episodes: Mapping[str, Episode], path: Path) -> None:
-    """Of each episode a band of who drove, how wide the fingers were, and how bent the elbow."""
+    """Plot for each episode a band of authority, the gripper width, and the elbow angle."""
     fig, axes = plt.subplots(
         3 * len(episodes),
         1,
@@ -44,7 +44,7 @@ def plot_takeover(episodes: Mapping[str, Episode], path: Path) -> None:
         times = np.array([tick.now_ns for tick in ticks]) / NS_PER_S
         _draw_band(band, times, ticks)
         band.set_title(name, loc="left", fontweight="bold")
-        _draw(gripper, times, ticks, _width, "fingers [m]")
+        _draw(gripper, times, ticks, _width, "gripper width [m]")
         _draw(elbow, times, ticks, _elbow, "arm.joint_4 [rad]")
     axes[-1].set_xlabel("time since the start of the episode [s]")
     handles: list[Artist] = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
@@ -52,7 +52,7 @@ def plot_takeover(episodes: Mapping[str, Episode], path: Path) -> None:
         plt.Line2D([], [], color="#1d2b36"),
         plt.Line2D([], [], color=COLOURS[Authority.POLICY], ls=":"),
     ]
-    labels = [*(who.value for who in COLOURS), "commanded", "what the policy wanted"]
+    labels = [*(who.value for who in COLOURS), "commanded", "by the policy"]
     fig.legend(handles, labels, loc="lower center", ncols=7, frameon=False)
     fig.tight_layout(rect=(0, 0.04, 1, 1))
     fig.savefig(path, dpi=110)
@@ -60,7 +60,7 @@ def plot_takeover(episodes: Mapping[str, Episode], path: Path) -> None:
 
 
 def _draw_band(ax: Axes, times: np.ndarray, ticks: list[Tick]) -> None:
-    """Who moved the arm, and how far the handover had come."""
+    """Draw who moved the arm, and the phase of the handover."""
     rows = [(tick.authority[_PART], tick.phase_of[_PART]) for tick in ticks]
     starts = [i for i, row in enumerate(rows) if i == 0 or rows[i - 1] != row]
     for start, end in zip(starts, [*starts[1:], len(rows) - 1], strict=True):
@@ -79,23 +79,29 @@ def _draw_band(ax: Axes, times: np.ndarray, ticks: list[Tick]) -> None:
 def _draw(
     ax: Axes, times: np.ndarray, ticks: list[Tick], number_of: Callable[[Command], float], label: str
 ) -> None:
-    told = np.array([number_of(tick.command) for tick in ticks])
-    wanted = np.array([np.nan if t.policy_command is None else number_of(t.policy_command) for t in ticks])
-    ax.plot(times, told, color="#1d2b36", lw=1.4)
-    ax.plot(times, wanted, color=COLOURS[Authority.POLICY], lw=1.2, ls=":")
-    led = np.array([Authority.HUMAN in tick.authority.values() for tick in ticks])
+    sent = np.array([number_of(tick.command) for tick in ticks])
+    planned = np.array([np.nan if t.policy_command is None else number_of(t.policy_command) for t in ticks])
+    ax.plot(times, sent, color="#1d2b36", lw=1.4)
+    ax.plot(times, planned, color=COLOURS[Authority.POLICY], lw=1.2, ls=":")
+    is_human = np.array([Authority.HUMAN in tick.authority.values() for tick in ticks])
     ax.fill_between(
-        times, 0, 1, where=led, transform=ax.get_xaxis_transform(), color=COLOURS[Authority.HUMAN], alpha=0.15
+        times,
+        0,
+        1,
+        where=is_human,
+        transform=ax.get_xaxis_transform(),
+        color=COLOURS[Authority.HUMAN],
+        alpha=0.15,
     )
     ax.set_ylabel(label)
     ax.grid(alpha=0.2)
 
 
 def _width(command: Command) -> float:
-    told = command.parts.get("gripper")
-    return told.width if isinstance(told, GripperCommand) else float("nan")
+    gripper = command.parts.get("gripper")
+    return gripper.width if isinstance(gripper, GripperCommand) else float("nan")
 
 
 def _elbow(command: Command) -> float:
-    told = command.arm
-    return float(told.q[3]) if isinstance(told, JointCommand) else float("nan")
+    arm = command.arm
+    return float(arm.q[3]) if isinstance(arm, JointCommand) else float("nan")

@@ -1,4 +1,4 @@
-"""A policy made bad on purpose: `ShortSightedPolicy` of `fetch` sees the cup nearer than it is."""
+"""A deliberately faulty policy of `fetch`: `ShortSightedPolicy` sees the cup nearer than it is."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,25 +13,27 @@ from robot_runtime.errors import InvalidValueError
 from sim.tasks.household import CUP_RADIUS
 
 SHORT_BY = 0.09
-"""How much nearer the cup seems [m]: the fingers close on nothing."""
+"""Error of the cup's position [m]: the fingers close on nothing."""
 NEAR = 0.45
-"""From the hand to the cup, when it begins [m]."""
+"""Distance from the end effector to the cup below which the error applies [m]."""
 
 
 class ShortSightedPolicy:
-    """As the policy that it is given, but where the cup stands, once the hand is near and has not got it.
+    """Wraps a policy and shifts the observed cup while the end effector is near and does not hold it.
 
         hand ───────────────► 0.45 m          the cup, and where it is seen
                                 │               ○ ◄──0.09 m── ●
-        far: seen as it is      near: its hand stops short, closes, and stands
+        far: no error           near: the hand stops short, closes, and stays
 
-    Once somebody has put the cup into its hand it goes on as the good policy does.
+    Once the cup is in its gripper it continues as the wrapped policy does.
     """
 
     def __init__(self, policy: Policy) -> None:
-        """policy: of the task `fetch`. InvalidValueError: it is shown something else."""
+        """policy: of the task `fetch`. InvalidValueError: its observations are of another task."""
         if policy.info.schema.environment_state_dim != 14:
-            raise InvalidValueError(f"policy {policy.info.name!r} is none of fetch, which is shown the cup")
+            raise InvalidValueError(
+                f"expected a policy of fetch, whose scene state has the cup; got {policy.info.name!r}"
+            )
         self._policy = policy
         self.info = replace(policy.info, name=f"short-sighted {policy.info.name}")
 
@@ -49,25 +51,25 @@ class ShortSightedPolicy:
 
 
 def is_near(observation: Observation) -> bool:
-    """Whether the hand is near the cup."""
+    """Whether the end effector is near the cup."""
     return hand_to_cup(observation) < NEAR
 
 
 def is_before_door(observation: Observation) -> bool:
-    """Whether the cup is still in the room where it was."""
+    """Whether the cup is still in its first room."""
     cup, door, through = np.split(observation.environment_state[[0, 1, 6, 7, 8, 9]], 3)
     return float((cup - door) @ through) < 0.0
 
 
 def hand_to_cup(observation: Observation) -> float:
-    """[m]"""
+    """Distance from the end effector to the cup [m]."""
     hand = observation.state.X_BE
     assert hand is not None
     return float(np.linalg.norm(observation.environment_state[:3] - hand.translation))
 
 
 def holds_cup(observation: Observation) -> bool:
-    """Whether the fingers have closed on it."""
+    """Whether the fingers have closed on the cup."""
     width = observation.state.gripper_width
     assert width is not None
     return abs(width - 2 * CUP_RADIUS) < 0.006 and hand_to_cup(observation) < 0.07

@@ -1,4 +1,4 @@
-"""The tasks by name."""
+"""The simulated tasks, by name."""
 
 from collections.abc import Callable
 
@@ -23,21 +23,21 @@ TABLE_TASKS: dict[str, Callable[[], Task]] = {
     "strike": Strike,
     "track": Track,
 }
-"""For the arm on a table; with trained policies."""
+"""Tasks for the arm on a table; with trained policies."""
 HOUSEHOLD_TASKS: dict[str, Callable[[], Task]] = {
     "clear": Clear,
     "drawer": Drawer,
     "fetch": Fetch,
     "wipe": Wipe,
 }
-"""For the mobile robot."""
+"""Tasks for the mobile robot."""
 TWO_ARM_TASKS: dict[str, Callable[[], Task]] = {"handover": Handover}
-"""For two arms at a table."""
+"""Tasks for two arms at a table."""
 TASKS = {**TABLE_TASKS, **HOUSEHOLD_TASKS, **TWO_ARM_TASKS}
 
 
 def make_task(name: str) -> Task:
-    """A task of its own for one world; UnknownNameError lists the names there are."""
+    """Make a task for one world; UnknownNameError lists the available names."""
     factory = TASKS.get(name)
     if factory is None:
         raise UnknownNameError("task", name, TASKS)
@@ -45,6 +45,6 @@ def make_task(name: str) -> Task:
 
 
 def hand_poses_of(name: str) -> dict[str, HandPose]:
-    """Forward kinematics of each arm of the task's robot: `X_BE` by joint positions."""
+    """Forward kinematics of each arm of the task's robot: `X_BE` from joint positions."""
     mounts = mounts_of(make_task(name).schema)
     return {mount.arm: Kinematics(p_BA=mount.p_BA, yaw=mount.yaw).forward for mount in mounts}

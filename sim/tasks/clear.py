@@ -1,9 +1,9 @@
 """`clear`: take three cups from a long counter, one by one, and drop them into the bin on the robot.
 
 y
-|   [ cup     counter   cup       cup ]        the counter's place and side, the cups along it and the end
+|   [ cup     counter   cup       cup ]        the counter's position and side, the cups along it and the end
 |                                              at which the robot starts are drawn anew for every episode
-|      robot, bin at its right hand ->
+|      robot, bin at its right side ->
 +----------------------------------------- x
 """
 
@@ -34,13 +34,13 @@ from sim.tasks.household import (
 CUPS = ("cup_0", "cup_1", "cup_2")
 COUNTER_HALF = (1.2, 0.25)
 BIN_P = (0.10, -0.44, 0.46)
-"""Middle of the bin's floor in B [m]."""
+"""Centre of the bin's floor in B [m]."""
 BIN_HALF, BIN_HEIGHT = 0.13, 0.14
 _WALL = 0.006
 
 
 class Clear:
-    """A counter with three cups, and a bin on the robot."""
+    """The task of a counter with three cups, and a bin on the robot."""
 
     name = "clear"
     instruction = "clear the cups from the counter into your bin"
@@ -50,7 +50,7 @@ class Clear:
     )
     episode_s = 40.0
     num_stages = len(CUPS)
-    """A cup each."""
+    """One per cup."""
 
     def __init__(self) -> None:
         self._side = 1.0
@@ -75,15 +75,15 @@ class Clear:
         world.place_robot(np.array(Q_HOME), MAX_WIDTH)
 
     def update(self, world: World) -> None:
-        """Nothing moves by itself."""
+        """Do nothing: there are no scripted bodies."""
 
     def apply_event(self, world: World) -> None:
-        """Nothing happens but by contact."""
+        """Do nothing: there are no scripted events."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "11"]:
         """In B: the three cups (9) [m], then the direction towards the counter (2).
 
-        They look alike, so their order says what there is to do: the nearest first, those in the bin last.
+        They look alike, so they are ordered by relevance: the nearest first, those in the bin last.
         """
         x_WB = world.x_WB
         cups = [in_base(x_WB, world.data.joint(name).qpos[:3]) for name in CUPS]
@@ -97,14 +97,14 @@ class Clear:
         return max(reached, self.num_in_bin(world))
 
     def is_done(self, world: World) -> bool:
-        """All cups lie in the bin."""
+        """Whether all cups lie in the bin."""
         return self.num_in_bin(world) == len(CUPS)
 
     def is_lost(self, world: World) -> bool:
         return bool(min(world.data.joint(name).qpos[2] for name in CUPS) < 0.3)
 
     def num_in_bin(self, world: World) -> int:
-        """Cups that lie in the bin and are let go."""
+        """Number of released cups in the bin."""
         if world.gripper_width < 2 * CUP_RADIUS + 0.003:
             hand = world.data.site("end_effector").xpos
         else:
@@ -124,7 +124,7 @@ def is_over_bin(p_B: Float[np.ndarray, "3"]) -> bool:
 
 
 def _add_bin(mount: mujoco.MjsBody) -> None:
-    """An open box beside the arm, on an arm of its own."""
+    """Add an open box beside the arm, on a bracket."""
     p, outer, up = np.array(BIN_P) - P_BA, BIN_HALF + _WALL, BIN_HEIGHT / 2
     parts = [
         ([0.0, 0.0, -_WALL], [outer + _WALL, outer + _WALL, _WALL]),

@@ -2,17 +2,17 @@
 
         y  (along the belt)
     ════╪═════════════════════════════╪════
-        │      <── [cube] ──>         │        speed and sign drawn anew at every change
+        │      <── [cube] ──>         │        speed and sign drawn at every change
     ════╪═════════════════════════════╪════
      REACH_MIN                     REACH_MAX
 
 The belt runs at constant velocity for MIN_SEGMENT_S plus an exponentially distributed time (MAX_SEGMENT_S at
-most), so when it changes does not depend on how long it has run. Then sign and speed are drawn, independent
-of the past, again and again until a cube that rides along would stay within reach until the next change.
+most), so the time of a change does not depend on how long it has run. Then sign and speed are drawn,
+independent of the past, repeatedly until a cube on the belt would stay within reach until the next change.
 
-The cube is carried by friction and grasped by friction. To the physics the belt is a long slab on a slide
-joint, so heavy that nothing brakes it, whose velocity is set; its ends never come near. What a camera sees
-is a short belt with marks that run round with it.
+The cube is carried by friction and grasped by friction. In the physics the belt is a long slab on a slide
+joint, so heavy that nothing brakes it, whose velocity is set; its ends are always far away. Cameras see a
+short belt with moving marks.
 """
 
 from dataclasses import dataclass
@@ -33,42 +33,42 @@ from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.tasks.segments import Segments
 
 BELT_X, BELT_HALF_WIDTH, BELT_Z = 0.50, 0.08, 0.03
-"""Middle and half width of the belt along x, and height of its surface [m]."""
+"""Centre and half width of the belt along x, and height of its surface [m]."""
 BELT_HALF_LENGTH = 0.44
 REACH_MIN, REACH_MAX = -0.24, 0.24
-"""Where the cube rides, along y [m]."""
+"""Range of the cube along y [m]."""
 SPEED_MIN, SPEED_MAX = 0.08, 0.20
 MIN_SEGMENT_S, MEAN_EXTRA_S, MAX_SEGMENT_S = 0.5, 0.6, 2.4
 CUBE_X_MAX, CUBE_YAW_MAX = 0.025, 0.4
-"""Largest distance from the middle of the belt [m], and turn [rad], at the start."""
+"""Largest initial distance from the belt's centre line [m], and yaw [rad]."""
 CUBE_ON_BELT_Z = BELT_Z + CUBE_SIZE / 2
 HAND_MIN, HAND_MAX = np.array([0.44, -0.15, 0.20]), np.array([0.56, 0.15, 0.30])
 HAND_YAW = np.pi / 2
-"""Turn of a hand whose fingers open across the belt [rad]."""
+"""Yaw of a hand whose fingers open across the belt [rad]."""
 _BELT_MASS = 1e5
 LIFT, HOLD_S = 0.10, 0.5
-"""How high above the belt the cube has to be held [m], and for how long."""
+"""Height above the belt at which the cube has to be held [m], and for how long [s]."""
 _BELT, _NUM_CANDIDATES, _NUM_MARKS = 4, 64, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The belt from `t_ns` to `end_ns`, counted from the start of the episode."""
+    """Motion of the belt from `t_ns` to `end_ns`, relative to the start of the episode."""
 
     t_ns: int
     end_ns: int
     y: float
-    """Where a cube that rides along is at `t_ns` [m]."""
+    """Position along y of a cube on the belt at `t_ns` [m]."""
     v: float
     """Velocity along y [m/s]."""
 
     def position(self, t_ns: int) -> float:
-        """Where a cube that rides along is at a time of the episode, along y [m]."""
+        """Position along y of a cube on the belt at a time of the episode [m]."""
         return self.y + self.v * (t_ns - self.t_ns) / 1e9
 
 
 def draw_run(t_ns: int, y: float, rng: np.random.Generator) -> Run:
-    """A run that keeps the cube within reach, and depends on nothing else."""
+    """Draw a run that keeps the cube within reach, and depends on nothing else."""
     duration_s = min(MIN_SEGMENT_S + rng.exponential(MEAN_EXTRA_S), MAX_SEGMENT_S)
     velocities = rng.uniform(SPEED_MIN, SPEED_MAX, _NUM_CANDIDATES) * rng.choice([-1, 1], _NUM_CANDIDATES)
     ends = y + velocities * duration_s
@@ -78,7 +78,7 @@ def draw_run(t_ns: int, y: float, rng: np.random.Generator) -> Run:
 
 
 class Conveyor:
-    """Belt and cube."""
+    """The task of a belt and a cube."""
 
     name = "conveyor"
     instruction = "pick the cube up from the moving belt"
@@ -110,18 +110,18 @@ class Conveyor:
         cube.qvel[1] = self.runs.at(0).v
 
     def change_times_ns(self, until_ns: int) -> list[int]:
-        """When the belt changes, counted from the start of the episode, up to and with `until_ns`."""
+        """Times of changes up to and including `until_ns`, from the start of the episode."""
         return self.runs.change_times_ns(until_ns)
 
     def update(self, world: World) -> None:
-        """The marks run with the belt, out at one end and in at the other."""
+        """Move the marks with the belt, wrapping around at its ends."""
         travel = float(world.data.joint("belt").qpos[0])
         pitch = 2 * BELT_HALF_LENGTH / _NUM_MARKS
         along = (travel + pitch * np.arange(_NUM_MARKS)) % (2 * BELT_HALF_LENGTH) - BELT_HALF_LENGTH
         world.data.mocap_pos[:, 1] = along
 
     def apply_event(self, world: World) -> int | None:
-        """The belt gets the velocity of the run that holds now."""
+        """Set the belt's velocity to that of the current run."""
         run = self.runs.at(world.t_ns - world.t_start_ns)
         world.data.joint("belt").qvel[0] = run.v
         return world.t_start_ns + run.end_ns
@@ -140,7 +140,7 @@ class Conveyor:
 
 
 def _add_belt(spec: mujoco.MjSpec) -> None:
-    """Slab and drive for the physics; surface, rollers and marks for the eye."""
+    """Add slab and joint for the physics; surface, rollers and marks for cameras."""
     box, cylinder = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER
     seen = {"contype": 0, "conaffinity": 0}
     slab = spec.worldbody.add_body(name="belt", pos=[BELT_X, 0.0, BELT_Z / 2], gravcomp=1.0)
@@ -172,9 +172,9 @@ def _add_belt(spec: mujoco.MjSpec) -> None:
 
 
 class ConveyorScorer:
-    """Success: the cube is LIFT above the belt, between the fingers, for HOLD_S on end.
+    """Success: the cube is LIFT above the belt, between the fingers, for HOLD_S without interruption.
 
-    A cube that has fallen off the belt is lost, and so is the episode.
+    A cube that falls off the belt fails the episode.
     """
 
     def __init__(self, task: Conveyor, *, t_start_ns: int) -> None:
@@ -209,7 +209,7 @@ class ConveyorScorer:
 
 
 def is_lifted(world: World) -> bool:
-    """True if the cube is LIFT above where it lay, in the hand."""
+    """Whether the gripper holds the cube LIFT above its height on the belt."""
     p_BO = world.task.environment_state(world)[:3]
     p_BE = world.kinematics.forward(world.q).translation
     is_held = np.linalg.norm(p_BO - p_BE) < 0.03 and world.gripper_width > 0.8 * CUBE_SIZE

@@ -1,4 +1,4 @@
-"""The cube that tasks have grasped."""
+"""The cube to be grasped in tasks."""
 
 import mujoco
 import numpy as np
@@ -7,13 +7,13 @@ from jaxtyping import Float
 from sim.scene.model import ROBOT, SCENE
 
 CUBE_SIZE = 0.045
-"""Edge [m]."""
+"""Length of its edges [m]."""
 
 
 def add_cube(spec: mujoco.MjSpec, p_BO: Float[np.ndarray, "3"], *, conaffinity: int = ROBOT | SCENE) -> None:
-    """A free body `cube` that friction can hold.
+    """Add a free body `cube` that friction can hold.
 
-    conaffinity: kinds of bodies it collides with.
+    conaffinity: contact bits of bodies it collides with.
     """
     cube = spec.worldbody.add_body(name="cube", pos=p_BO)
     cube.add_freejoint(name="cube")
@@ -32,6 +32,6 @@ def add_cube(spec: mujoco.MjSpec, p_BO: Float[np.ndarray, "3"], *, conaffinity: 
 
 
 def yaw_from_quaternion(quat: Float[np.ndarray, "4"]) -> float:
-    """Turn of a quaternion (wxyz) about the vertical [rad]."""
+    """Yaw of a quaternion (wxyz) about the vertical [rad]."""
     w, x, y, z = quat
     return float(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))

@@ -1,8 +1,8 @@
-"""`drawer`: open a drawer, put a cup from a table beside it in, and close it.
+"""`drawer`: open a drawer, put a cup from a nearby table into it, and close it.
 
 y
-|   [cabinet]        [table]         the side of the room, the places of both, which of them is on the left,
-|   [ drawer ]         cup           cup and start are drawn anew for every episode
+|   [cabinet]        [table]         the side of the room, both positions, which of them is on the left,
+|   [ drawer ]         cup           cup and start are drawn for every episode
 |       |  handle
 |     robot
 +--------------------------- x
@@ -33,14 +33,14 @@ from sim.tasks.household import (
 
 TABLE_HALF = (0.30, 0.25)
 CABINET_HALF = (0.22, 0.25)
-"""From back to front, and across [m]."""
+"""Half sizes from back to front, and across [m]."""
 DRAWER_TRAVEL = 0.28
 DRAWER_FLOOR, DRAWER_WALL = 0.60, 0.69
-"""Heights of its floor and of its walls [m]."""
+"""Heights of the drawer's floor and of its walls [m]."""
 DRAWER_BACK, DRAWER_FRONT, DRAWER_SIDE = -0.16, 0.19, 0.17
-"""Inside of the closed drawer, from the cabinet's middle [m]."""
+"""Inside of the closed drawer, from the cabinet's centre [m]."""
 HANDLE_X, HANDLE_Z = 0.265, 0.68
-"""Middle of the post that is its handle, when it is closed [m]."""
+"""Centre of the handle, a post, when the drawer is closed [m]."""
 HANDLE_RADIUS, HANDLE_HALF_HEIGHT = 0.012, 0.04
 OPEN, CLOSED = 0.20, 0.015
 _PANEL_KG = 0.4
@@ -48,7 +48,7 @@ _SHELL, _FRONT, _METAL = [0.62, 0.66, 0.68, 1.0], [0.80, 0.76, 0.66, 1.0], [0.30
 
 
 class Drawer:
-    """A cabinet with a drawer, a table, and a cup."""
+    """The task of a cabinet with a drawer, a table, and a cup."""
 
     name = "drawer"
     instruction = "put the cup into the drawer and close it"
@@ -83,17 +83,17 @@ class Drawer:
         world.place_robot(np.array(Q_HOME), MAX_WIDTH)
 
     def randomize_progress(self, world: World, rng: np.random.Generator) -> None:
-        """Open by anything, half of the time."""
+        """Open the drawer by a random amount, half of the time."""
         world.data.joint("drawer").qpos[0] = max(0.0, rng.uniform(-1.0, 1.0)) * DRAWER_TRAVEL
 
     def update(self, world: World) -> None:
-        """Nothing moves by itself."""
+        """Do nothing: there are no scripted bodies."""
 
     def apply_event(self, world: World) -> None:
-        """Nothing happens but by contact."""
+        """Do nothing: there are no scripted events."""
 
     def opening(self, world: World) -> float:
-        """How far the drawer is open [m]."""
+        """Opening of the drawer [m]."""
         return float(world.data.joint("drawer").qpos[0])
 
     def _handle(self, world: World) -> Float[np.ndarray, "3"]:
@@ -101,7 +101,7 @@ class Drawer:
         return np.array([*p, HANDLE_Z])
 
     def environment_state(self, world: World) -> Float[np.ndarray, "9"]:
-        """In B: cup (3), handle (3) [m]; how far the drawer is open (1) [m]; the way it opens (2)."""
+        """In B: cup (3), handle (3) [m]; opening of the drawer (1) [m]; its opening direction (2)."""
         x_WB = world.x_WB
         return np.concatenate(
             [
@@ -132,7 +132,7 @@ class Drawer:
         return inside and bool(DRAWER_FLOOR < cup[2] < DRAWER_WALL)
 
     def is_done(self, world: World) -> bool:
-        """The cup is in the drawer, the drawer is closed, and the hand has let go of it."""
+        """Whether the cup is in the drawer, and the drawer is closed and released."""
         hand = world.data.site("end_effector").xpos
         away = float(np.linalg.norm(hand - self._handle(world))) > HANDLE_HALF_HEIGHT
         open_hand = world.gripper_width > 2 * CUP_RADIUS
@@ -143,7 +143,7 @@ class Drawer:
 
 
 def _add_cabinet(spec: mujoco.MjSpec) -> None:
-    """On a mocap body, its front towards +x; the drawer slides out of it on a joint."""
+    """Add the cabinet on a mocap body, its front towards +x, with the drawer on a slide joint."""
     depth, across, top = *CABINET_HALF, 0.73
     cabinet = spec.worldbody.add_body(name="cabinet", mocap=True)
     low, high = DRAWER_FLOOR - 0.03, top - 0.01

@@ -3,8 +3,8 @@
 y
 |   [table A]     |
 |      cup        |          [table B]
-|                 |             tray          the door, the tables and the side of the room each stands
-|                door                         at are drawn anew for every episode
+|                 |             tray          the positions of door and tables, and the side of the room
+|                door                         of each table, are drawn for every episode
 |    robot        |
 +-----------------|-------------------- x
 """
@@ -40,7 +40,7 @@ WALL_HALF = (0.05, 1.5, 0.6)
 
 
 class Fetch:
-    """Two rooms, two tables, a cup and a tray."""
+    """The task of two rooms, two tables, a cup and a tray."""
 
     name = "fetch"
     instruction = "bring the cup from the table to the tray in the other room"
@@ -90,10 +90,10 @@ class Fetch:
         world.place_robot(np.array(Q_HOME), MAX_WIDTH)
 
     def update(self, world: World) -> None:
-        """Nothing moves by itself."""
+        """Do nothing: there are no scripted bodies."""
 
     def apply_event(self, world: World) -> None:
-        """Nothing happens but by contact."""
+        """Do nothing: there are no scripted events."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "14"]:
         """In B: cup (3), tray with a cup in it (3), middle of the door (2) [m]; then directions (2 each).
@@ -126,7 +126,7 @@ class Fetch:
         return reached
 
     def is_done(self, world: World) -> bool:
-        """The cup stands upright and still in the tray, and the hand has let go of it."""
+        """Whether the cup is upright, still and released in the tray."""
         cup = world.data.joint("cup")
         off = cup.qpos[:3] - self._tray
         inside = np.abs(off[:2]).max() < TRAY_HALF - CUP_RADIUS / 2 and abs(off[2]) < 0.01

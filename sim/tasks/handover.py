@@ -1,13 +1,13 @@
-"""`handover`: one arm picks a cube up, the other takes it in the air and puts it into a tray on its own side.
+"""`handover`: one arm picks up a cube, the other takes it in the air and puts it into a tray on its side.
 
-                 x (away from who looks on)
+                 x (away from the observer)
                  |
-    left arm     |        right arm        the arms stand at the sides of the table and face each other
+    left arm     |        right arm        the arms are at the sides of the table and face each other
       ◄► tray    |     cube ◄►             the tray is beyond the right arm's reach, the cube beyond the left
     ------ y ----B------------
 
 The hands meet at EXCHANGE, both level: the fingers of the right hand open along x, those of the left along z,
-so that each finds two sides of the cube free. Cube and tray are drawn anew for every episode.
+so that each can grip two free sides of the cube. Cube and tray poses are drawn for every episode.
 """
 
 import math
@@ -30,22 +30,22 @@ from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
 GIVER, RECEIVER = "right_arm", "left_arm"
 CUBE_MIN, CUBE_MAX = np.array([-0.10, -0.26]), np.array([0.10, -0.14])
 CUBE_YAW_MAX = 0.5
-"""Largest turn of the cube at the start [rad]; a quarter turn looks the same."""
+"""Largest initial yaw of the cube [rad]; it looks the same after a quarter turn."""
 TRAY_MIN, TRAY_MAX = np.array([-0.08, 0.16]), np.array([0.08, 0.24])
 EXCHANGE = np.array([0.0, 0.0, 0.35])
 """Where the hands meet, in B [m]."""
 CUBE_IN_TRAY_Z = TRAY_FLOOR + CUBE_SIZE / 2
 IN_THE_AIR = 0.15
-"""Height of the cube over the table from which on it is passed in the air [m]."""
+"""Height of the cube above which it counts as in the air [m]."""
 LET_GO_BELOW = CUBE_IN_TRAY_Z + 0.03
-"""Height at which the cube may be let go of over the tray [m]."""
+"""Height below which the cube may be released over the tray [m]."""
 MAX_ARM_FORCE_N = 20.0
 _HAND_SPREAD, _HAND_P = np.array([0.08, 0.05, 0.05]), np.array([0.0, 0.19, 0.30])
 _SETTLED_S = 0.2
 
 
 def hand_rotation(name: str, tilt: float, yaw: float) -> Float[np.ndarray, "3 3"]:
-    """R_BE of a hand that is turned about the vertical, then raised towards the other arm.
+    """R_BE of a hand with a yaw about the vertical, then tilted towards the other arm.
 
     tilt: 0 points down, pi/2 at the other arm. yaw: zero with the fingers opening along y when it points
     down [rad].
@@ -56,14 +56,14 @@ def hand_rotation(name: str, tilt: float, yaw: float) -> Float[np.ndarray, "3 3"
 
 
 def hand_angles(name: str, R_BE: Float[np.ndarray, "3 3"]) -> tuple[float, float]:
-    """Tilt and yaw of the hand that comes nearest: inverse of `hand_rotation`."""
+    """Tilt and yaw of the nearest such rotation: inverse of `hand_rotation`."""
     about_x = math.atan2(R_BE[1, 2], -R_BE[2, 2])
     across = math.cos(about_x) * R_BE[1, 0] + math.sin(about_x) * R_BE[2, 0]
     return _side(name) * about_x, math.atan2(across, R_BE[0, 0])
 
 
 def tilt_rate(name: str, w_BE: Float[np.ndarray, "3"]) -> float:
-    """How fast the tilt of a hand rises that turns with an angular velocity in B [rad/s]."""
+    """Rate of the tilt of a hand with an angular velocity in B [rad/s]."""
     return _side(name) * float(w_BE[0])
 
 
@@ -72,11 +72,11 @@ def _side(name: str) -> float:
 
 
 HOME_YAW = {GIVER: np.pi / 2, RECEIVER: 0.0}
-"""Turn of each hand with which the two cross at the exchange [rad]."""
+"""Yaw of each hand at the exchange, where their fingers cross [rad]."""
 
 
 class Handover:
-    """Two arms, cube, tray."""
+    """The task of two arms, a cube and a tray."""
 
     name = "handover"
     instruction = "pass the cube from the right hand to the left and put it into the tray"
@@ -99,14 +99,14 @@ class Handover:
         world.data.mocap_pos[0] = *rng.uniform(TRAY_MIN, TRAY_MAX), 0.0
 
     def update(self, world: World) -> None:
-        """Nothing moves by itself."""
+        """Do nothing: there are no scripted bodies."""
 
     def apply_event(self, world: World) -> None:
-        """Nothing happens but by contact."""
+        """Do nothing: there are no scripted events."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "8"]:
-        """In B: cube (3), a cube in the middle of the tray (3) [m]; sine and cosine of four times the turn of
-        the cube's levellest edge about the vertical."""
+        """In B: cube (3), a cube in the middle of the tray (3) [m]; sine and cosine of four times the yaw of
+        the cube's most level edge."""
         cube = world.data.joint("cube").qpos
         tray = world.data.mocap_pos[0] + [0.0, 0.0, CUBE_IN_TRAY_Z]
         yaw = edge_yaw(cube[3:])
@@ -117,16 +117,16 @@ class Handover:
 
 
 def place_hand(arm: ArmInScene, p_BE: Float[np.ndarray, "3"], yaw: float) -> None:
-    """Put an arm at rest with its hand, open and pointing down, at a point [m]; for `Task.reset` only."""
+    """Place an arm with its hand open and pointing down, at a position [m]; for `Task.reset` only."""
     name, q = arm.mount.arm, np.array(Q_HOME)
     q[6] += arm.mount.yaw - yaw
     arm.place(arm.kinematics.solve(pin.SE3(hand_rotation(name, 0.0, yaw), p_BE), q), MAX_WIDTH)
 
 
 def edge_yaw(quat: Float[np.ndarray, "4"]) -> float:
-    """Turn about the vertical of that axis of a body which is nearest to level [rad].
+    """Yaw of the most level axis of a body [rad].
 
-    Of a cube that lies it is the cube's yaw, up to quarter turns; raised about an edge it keeps that edge's.
+    For a cube lying flat it is the cube's yaw, up to quarter turns; for one raised about an edge, the edge's.
     """
     R = np.zeros(9)
     mujoco.mju_quat2Mat(R, quat)
@@ -135,19 +135,19 @@ def edge_yaw(quat: Float[np.ndarray, "4"]) -> float:
 
 
 class HandoverScorer:
-    """Success: the cube went from hand to hand in the air and lies in the tray, let go of, for a fifth of a
+    """Success: the cube went from hand to hand in the air and lies in the tray, released, for a fifth of a
     second.
 
-    stage   what has been                                          from there, by
+    stage   reached when                                           detected by
     0       the cube lies on the table
     1       the giver alone holds it in the air                    both pads of its hand
     2       the receiver touches it, too
     3       the receiver alone holds it, still in the air          both pads of its hand
     4       it lies in the tray
 
-    A cube that comes to the table, to the tray before stage 3, or out of the receiver's fingers higher than
-    LET_GO_BELOW was dropped, and counts as lying there. A cube off the table is lost; so is the episode in
-    which the arms run into each other harder than MAX_ARM_FORCE_N.
+    A cube that falls onto the table, onto the tray before stage 3, or out of the receiver's fingers higher
+    than LET_GO_BELOW was dropped, which resets the stage. A cube off the table, or a collision of the arms
+    above MAX_ARM_FORCE_N, fails the episode.
     """
 
     def __init__(self, world: World) -> None:
@@ -199,7 +199,7 @@ class HandoverScorer:
 
 
 class _Contacts:
-    """Who touches whom in the last physics step."""
+    """Contacts of the last physics step."""
 
     def __init__(self, world: World) -> None:
         model = world.model
@@ -216,7 +216,7 @@ class _Contacts:
         self._wrench = np.zeros(6)
 
     def now(self, world: World) -> tuple[set[int], float]:
-        """Geoms that touch the cube, and the strongest contact between the arms [N]."""
+        """Geoms in contact with the cube, and the strongest contact between the arms [N]."""
         touching, strongest = set[int](), 0.0
         for i, (a, b) in enumerate(world.data.contact.geom.tolist()):
             if self._cube in (a, b):
@@ -228,7 +228,7 @@ class _Contacts:
 
 
 def is_placed(world: World) -> bool:
-    """True if the cube lies still in the tray, with the receiver's fingers open and 5 cm above it."""
+    """Whether the cube lies still in the tray, with the receiver's fingers open and 5 cm above it."""
     p_BO, tray = world.data.joint("cube").qpos[:3], world.data.mocap_pos[0]
     inside = np.abs(p_BO[:2] - tray[:2]).max() < TRAY_HALF - CUBE_SIZE / 4
     lies = abs(p_BO[2] - CUBE_IN_TRAY_Z) < 0.01

@@ -1,6 +1,6 @@
-"""What the household tasks share: rooms and furniture, an object to carry, and what is seen of them from B.
+"""Shared by the household tasks: rooms and furniture, objects to carry, scoring, and poses seen from B.
 
-Furniture stands on mocap bodies, so every episode has it elsewhere; it does not move and nothing moves it.
+Furniture is on mocap bodies, placed anew in every episode; it does not move during one.
 """
 
 from typing import Protocol
@@ -25,7 +25,7 @@ from sim.scene.task import CAMERA_SIZE, EpisodeScore, HeldFor
 from sim.scene.world import World
 
 EYE_SIZE = (96, 96)
-"""Height and width of what the robot itself sees: small, so that a CPU keeps up [pixels]."""
+"""Height and width of the robot's own cameras: small, so that a CPU keeps up [pixels]."""
 TABLE_Z = 0.72
 """Height of table tops [m]."""
 CUP_RADIUS, CUP_HALF_HEIGHT = 0.03, 0.05
@@ -35,7 +35,7 @@ _WOOD, _WALL = [0.72, 0.60, 0.46, 1.0], [0.85, 0.86, 0.84, 1.0]
 
 
 def mobile_schema(scene: tuple[str, ...] = ()) -> Schema:
-    """What the mobile robot offers: base rows from where it looked, the hand in the base, a gripper."""
+    """Schema of the mobile robot: base poses relative to the observed one, hand in the base, gripper."""
     return Schema(
         action_fields=(BasePose(Reference.RELATIVE), EndEffectorPose(), GripperWidth()),
         num_joints=7,
@@ -48,7 +48,7 @@ def mobile_schema(scene: tuple[str, ...] = ()) -> Schema:
 
 
 def add_table(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float]) -> None:
-    """A table with its top at TABLE_Z, on a mocap body; its origin on the floor under its middle."""
+    """Add a table with its top at TABLE_Z, on a mocap body with its origin on the floor at its centre."""
     table = spec.worldbody.add_body(name=name, mocap=True)
     box = mujoco.mjtGeom.mjGEOM_BOX
     table.add_geom(
@@ -70,7 +70,7 @@ def add_table(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float]) -> N
 
 
 def add_wall(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float, float]) -> None:
-    """A box that stands on the floor, on a mocap body."""
+    """Add a box on the floor, on a mocap body."""
     wall = spec.worldbody.add_body(name=name, mocap=True)
     wall.add_geom(
         name=name,
@@ -83,7 +83,7 @@ def add_wall(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float, float]
 
 
 def add_cup(spec: mujoco.MjSpec, name: str = "cup") -> None:
-    """A free cup that friction can hold; its origin in its middle."""
+    """Add a free cup that friction can hold; its origin is its centre."""
     cup = spec.worldbody.add_body(name=name)
     cup.add_freejoint(name=name)
     cup.add_geom(
@@ -100,10 +100,10 @@ def add_cup(spec: mujoco.MjSpec, name: str = "cup") -> None:
 
 
 class BackwardTravel:
-    """How far the base went against the way it was going.
+    """Distance that the base backtracked against its direction of travel.
 
-    x(t - 1 s) ───────────────────► x(t + 1 s)      the way it is going
-                 x(t + dt) ◄── x(t)                 counted: how far this leads back along it
+    x(t - 1 s) ───────────────────► x(t + 1 s)      direction of travel
+                 x(t + dt) ◄── x(t)                 counted: the backward component of a step
     """
 
     def __init__(self) -> None:
@@ -111,62 +111,62 @@ class BackwardTravel:
         self._next_ns = 0
 
     def on_tick(self, t_ns: int, x_WB: Float[np.ndarray, "3"]) -> None:
-        """Take note of where the base is, or is led, at one control tick; times rise."""
+        """Process the measured or commanded base pose at one control tick; times must increase."""
         if t_ns >= self._next_ns:
             self._path.append(x_WB[:2])
             self._next_ns = t_ns + _PATH_STEP_NS
 
     def metres(self) -> float:
-        """Total so far; where the base gets less than 2 cm on in two seconds, nothing counts."""
+        """Total so far [m]; motion of less than 2 cm in two seconds does not count."""
         path, half = np.array(self._path), NS_PER_S // _PATH_STEP_NS
         if len(path) <= 2 * half + 1:
             return 0.0
-        way = path[2 * half :] - path[: -2 * half]
-        length = np.linalg.norm(way, axis=1, keepdims=True)
-        unit = np.divide(way, length, out=np.zeros_like(way), where=length > 0.02)
-        steps = np.diff(path, axis=0)[half : half + len(way)]
+        travel = path[2 * half :] - path[: -2 * half]
+        length = np.linalg.norm(travel, axis=1, keepdims=True)
+        unit = np.divide(travel, length, out=np.zeros_like(travel), where=length > 0.02)
+        steps = np.diff(path, axis=0)[half : half + len(travel)]
         back = -(steps * unit[: len(steps)]).sum(axis=1)
         return float(back[back > 0.0].sum())
 
 
 class BaseTravel:
-    """How far the base went backwards, and how far it was led so."""
+    """Backtracking distances of the base and of its commands."""
 
     def __init__(self) -> None:
-        self._true, self._led = BackwardTravel(), BackwardTravel()
+        self._true, self._commanded = BackwardTravel(), BackwardTravel()
 
     def on_tick(self, t_ns: int, x_WB: Float[np.ndarray, "3"], command: Command) -> None:
-        """Take note of one control tick: where the base is, and what is sent."""
+        """Process the true pose and the sent command of one control tick."""
         self._true.on_tick(t_ns, x_WB)
         if isinstance(command.base, BasePoseCommand):
-            self._led.on_tick(t_ns, command.base.x_WB)
+            self._commanded.on_tick(t_ns, command.base.x_WB)
 
     def metrics(self) -> dict[str, float]:
         """Both totals [m]."""
-        return {"backward_m": self._true.metres(), "led_backward_m": self._led.metres()}
+        return {"backward_m": self._true.metres(), "led_backward_m": self._commanded.metres()}
 
 
 class HouseholdTask(Protocol):
-    """What the scorer asks a household task for."""
+    """Interface of a household task for its scorer."""
 
     @property
     def num_stages(self) -> int: ...
 
     def stage(self, world: World, reached: int) -> int:
-        """How many stages are done now, given how many were before: it never falls."""
+        """Number of completed stages, given the number so far."""
         ...
 
     def is_done(self, world: World) -> bool:
-        """Whether all is now as it should be."""
+        """Whether the goal is reached at this moment."""
         ...
 
     def is_lost(self, world: World) -> bool:
-        """Whether it cannot be done any more: something lies on the floor."""
+        """Whether the task has become impossible: an object lies on the floor."""
         ...
 
 
 class HouseholdScorer:
-    """Success: all is as it should be for a third of a second; progress by stage."""
+    """Success: the goal holds for a third of a second; progress by stage."""
 
     def __init__(self, task: HouseholdTask, *, t_start_ns: int) -> None:
         self._task, self._t_start_ns = task, t_start_ns
@@ -201,19 +201,19 @@ class HouseholdScorer:
 
 
 def put(world: World, name: str, xy: Float[np.ndarray, "2"], *, yaw: float = 0.0) -> None:
-    """Stand furniture at a place on the floor; for `Task.reset` only."""
+    """Place furniture on the floor; for `Task.reset` only."""
     i = world.model.body(name).mocapid[0]
     world.data.mocap_pos[i] = *xy, 0.0
     world.data.mocap_quat[i] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
 
 
 def put_cup(world: World, xy: Float[np.ndarray, "2"], z: float, name: str = "cup") -> None:
-    """Stand a cup with its foot at a height; for `Task.reset` only."""
+    """Place a cup upright with its bottom at a height; for `Task.reset` only."""
     pose = world.data.joint(name).qpos
     pose[:2], pose[2], pose[3:] = xy, z + CUP_HALF_HEIGHT, (1.0, 0.0, 0.0, 0.0)
 
 
 def in_base(x_WB: Float[np.ndarray, "3"], p_W: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """A point of the world (2 or 3 numbers) as the base sees it [m]."""
+    """A point in the world (2 or 3 numbers), expressed in the base [m]."""
     (x, y, yaw), (px, py, *up) = x_WB.tolist(), p_W.tolist()
     return turn_planar(np.array([px - x, py - y, *up]), -yaw)

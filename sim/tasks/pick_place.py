@@ -1,10 +1,10 @@
 """`pick_place`: bring a cube into the tray on the other side of a wall, round its near or its far end.
 
   x (away from the robot)
-  |        far way
-  |    cube  |W|  tray        the wall stands across y = 0, from x = 0.44 to 0.56, and is too tall
-  |          |W|              for the hand to pass over it with the cube in the usual way
-  |        near way
+  |        far path
+  |    cube  |W|  tray        the wall is at y = 0, from x = 0.44 to 0.56, and is too tall to pass
+  |          |W|              over it with the cube in the usual posture
+  |        near path
 --B------------------ y       cube at y < 0, tray at y > 0
 """
 
@@ -24,7 +24,7 @@ from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
 
 CUBE_MIN, CUBE_MAX = np.array([0.43, -0.30]), np.array([0.57, -0.20])
 CUBE_YAW_MAX = 0.6
-"""Largest turn of the cube at the start [rad]; a quarter turn looks the same."""
+"""Largest initial yaw of the cube [rad]; it looks the same after a quarter turn."""
 HAND_MIN, HAND_MAX = np.array([0.42, -0.28, 0.26]), np.array([0.58, -0.12, 0.34])
 WALL_P, WALL_HALF = np.array([0.50, 0.0, 0.12]), np.array([0.06, 0.015, 0.12])
 TRAY_P = np.array([0.50, 0.27, 0.0])
@@ -34,7 +34,7 @@ _SETTLED_S = 0.2
 
 
 class PickPlace:
-    """Cube, wall, tray."""
+    """The task of a cube, a wall and a tray."""
 
     name = "pick_place"
     instruction = "put the cube into the tray behind the wall"
@@ -61,10 +61,10 @@ class PickPlace:
         cube[3:] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
 
     def update(self, world: World) -> None:
-        """Nothing moves by itself."""
+        """Do nothing: there are no scripted bodies."""
 
     def apply_event(self, world: World) -> None:
-        """Nothing happens but by contact."""
+        """Do nothing: there are no scripted events."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "5"]:
         """Cube in B: position (3) [m], then sine and cosine of four times its yaw."""
@@ -77,10 +77,9 @@ class PickPlace:
 
 
 class PickPlaceScorer:
-    """Success: the cube lies in the tray, the fingers are open, the hand is off, and the wall was left alone.
+    """Success: for a fifth of a second the cube lies in the tray, released, with the hand retracted.
 
-    All of it for a fifth of a second; any contact of arm, hand or cube with the wall above
-    MAX_WALL_FORCE_N fails the episode for good.
+    Any contact of arm, hand or cube with the wall above MAX_WALL_FORCE_N fails the episode.
     """
 
     def __init__(self, *, t_start_ns: int) -> None:
@@ -110,7 +109,7 @@ class PickPlaceScorer:
 
 
 def is_placed(world: World) -> bool:
-    """True if the cube lies still in the tray, with the fingers open and 5 cm above it."""
+    """Whether the cube lies still in the tray, with the fingers open and 5 cm above it."""
     p_BO = world.task.environment_state(world)[:3]
     inside = np.abs(p_BO[:2] - TRAY_P[:2]).max() < TRAY_HALF - CUBE_SIZE / 4
     lies = abs(p_BO[2] - CUBE_IN_TRAY_Z) < 0.01

@@ -1,4 +1,4 @@
-"""`strike`: hit a ball back over the net after a bounce that nobody can foresee.
+"""`strike`: hit a ball back over the net after an unpredictable bounce.
 
     z
     |                  .  -  .                        o  comes in, spin-free
@@ -9,14 +9,14 @@
     B-----+------------+--------------*----------------- x
          HIT_X       NET_X        bounce
 
-The bounce is the random one: at the moment the ball reaches the table it gets a velocity that was drawn
-without a look at how it came in. Flight time to the plane x = HIT_X and the point there are uniform over a
-window, so the flight before says where and when the ball bounces and nothing of what follows. From then on
-everything is MuJoCo's: flight, paddle, net and table.
+The bounce is random: at the moment the ball reaches the table it gets a velocity that was drawn independently
+of how it came in. Flight time to the plane x = HIT_X and the point there are uniform over a window, so the
+flight before tells where and when the ball bounces and nothing of what follows. All the rest is MuJoCo's:
+flight, paddle, net and table.
 
-The ball is light, like a balloon: nine tenths of its weight are taken away, so that an arm which has to obey
-an FR3's limits gets 0.55 to 0.9 s from bounce to strike, and a rebound clears the net without a lob. A late
-look costs most of that time: the way to the edge of the window takes about 0.5 s.
+The ball is light, like a balloon: nine tenths of its weight are compensated, so that an arm within an FR3's
+limits has 0.55 to 0.9 s from bounce to strike, and a rebound clears the net without a lob. A late observation
+costs most of that time: moving to the edge of the window takes about 0.5 s.
 """
 
 from dataclasses import dataclass
@@ -38,21 +38,21 @@ WIDTH = 0.02
 """Distance between the fingers, which hold the paddle's grip [m]."""
 BALL_RADIUS, BALL_MASS, BALL_GRAVCOMP = 0.02, 0.02, 0.9
 BALL_GRAVITY = 9.81 * (1.0 - BALL_GRAVCOMP)
-"""Of the lightened ball [m/s²]."""
+"""Effective gravity of the ball [m/s²]."""
 PADDLE_RADIUS, PADDLE_HALF_THICKNESS = 0.075, 0.006
 P_EP = np.array([0.0, 0.0, 0.085])
-"""Middle of the blade P in E [m]: below a hand that points down."""
+"""Centre of the blade P in E [m]: below a hand that points down."""
 LOFT = 0.15
 """Lean of the blade, face up [rad]."""
 HIT_X = 0.42
-"""Plane in which the ball is meant to be met [m]."""
+"""Plane in which to meet the ball [m]."""
 HIT_MIN, HIT_MAX = np.array([-0.26, 0.12]), np.array([0.26, 0.28])
 """Window (y, z) of the ball in that plane [m]."""
 FLIGHT_S = (0.55, 0.90)
-"""From the bounce to that plane."""
+"""Time from the bounce to that plane [s]."""
 BOUNCE_MIN, BOUNCE_MAX = np.array([0.84, -0.12]), np.array([0.95, 0.12])
 INCOMING_S = (0.4, 0.8)
-"""From the start of the episode to the bounce."""
+"""Time from the start of the episode to the bounce [s]."""
 INCOMING_MIN, INCOMING_MAX = np.array([-0.80, -0.15, -0.75]), np.array([-0.45, 0.15, -0.60])
 """Velocity of the ball just before the bounce [m/s]."""
 HAND_MIN, HAND_MAX = np.array([0.33, -0.08, 0.24]), np.array([0.39, 0.08, 0.32])
@@ -62,24 +62,24 @@ _CONTACT_S = 0.020
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Serve:
-    """What was drawn for an episode; times count from its start."""
+    """The random draws of an episode; times are relative to its start."""
 
     bounce_ns: int
     p_BO: Float[np.ndarray, "3"]
-    """Ball at the bounce [m]."""
+    """Position of the ball at the bounce [m]."""
     v_before: Float[np.ndarray, "3"]
     v_after: Float[np.ndarray, "3"]
     """Velocity just before and just after it [m/s]."""
 
     def start(self) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-        """Position and velocity at the start of the episode, by the integrator's own steps backwards."""
+        """Position and velocity at the start of the episode, by inverting the integrator's steps."""
         n, h = self.bounce_ns // DT_NS, DT_NS / 1e9
         a = np.array([0.0, 0.0, -BALL_GRAVITY])
         return self.p_BO - h * n * self.v_before + h * h * n * (n - 1) / 2 * a, self.v_before - n * h * a
 
 
 def draw_serve(rng: np.random.Generator) -> Serve:
-    """A ball on its way; what comes after the bounce is independent of what comes before."""
+    """Draw a serve; the flight after the bounce is independent of the flight before."""
     bounce_ns = int(rng.uniform(*INCOMING_S) * 1e9) // DT_NS * DT_NS
     p_BO = np.array([*rng.uniform(BOUNCE_MIN, BOUNCE_MAX), BALL_RADIUS + 0.001])
     v_before = rng.uniform(INCOMING_MIN, INCOMING_MAX)
@@ -90,7 +90,7 @@ def draw_serve(rng: np.random.Generator) -> Serve:
 
 
 class Strike:
-    """Ball, paddle, net."""
+    """The task of a ball, a paddle and a net."""
 
     name = "strike"
     instruction = "hit the ball back over the net"
@@ -131,10 +131,10 @@ class Strike:
         ball.qpos[:3], ball.qvel[:3] = self.serve.start()
 
     def update(self, world: World) -> None:
-        """The ball is physics."""
+        """Do nothing: the ball moves by physics."""
 
     def apply_event(self, world: World) -> int | None:
-        """The random bounce. A ball that something has touched before is left to MuJoCo."""
+        """Apply the random bounce, unless something has touched the ball before."""
         t_bounce_ns = world.t_start_ns + self.serve.bounce_ns
         if world.t_ns < t_bounce_ns:
             return t_bounce_ns
@@ -144,7 +144,7 @@ class Strike:
         return None
 
     def change_times_ns(self, until_ns: int) -> list[int]:
-        """When the ball bounces, counted from the start of the episode, if it has by `until_ns`."""
+        """Time of the bounce, from the start of the episode, if it is not after `until_ns`."""
         return [self.serve.bounce_ns] if self.serve.bounce_ns <= until_ns else []
 
     def environment_state(self, world: World) -> Float[np.ndarray, "6"]:
@@ -157,7 +157,7 @@ class Strike:
 
 
 def _add_paddle(hand: mujoco.MjsBody) -> None:
-    """Blade and grip; elastic, without friction, and the blade's properties decide its contacts."""
+    """Add blade and grip; the blade is elastic and frictionless, and its properties take precedence."""
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
     lean = np.pi / 2 + LOFT
     blade = np.array(P_HAND_E) + P_EP
@@ -191,16 +191,16 @@ def _add_paddle(hand: mujoco.MjsBody) -> None:
 class StrikeScorer:
     """Success: after the bounce the ball meets the paddle, and then nothing else, and passes over the net.
 
-    Passing is crossing x = NET_X away from the robot with its whole body above the net and its middle within
+    Passing is crossing x = NET_X away from the robot with its whole body above the net and its centre within
     the net's width. A ball that touches the paddle before the bounce, or table, arm or net after the bounce
-    and before it has passed, is lost.
+    and before it has passed, fails the episode.
     """
 
     def __init__(self, task: Strike, world: World) -> None:
         self._task, self._t_start_ns = task, world.t_start_ns
         self._ball, self._paddle = (world.model.geom(name).id for name in ("ball", "paddle"))
         self.struck_ns: int | None = None
-        """When the paddle met the ball [ns]."""
+        """Time at which the paddle met the ball [ns]."""
         self._passed_ns: int | None = None
         self._is_lost = False
         self._speed_after = 0.0
@@ -235,7 +235,7 @@ class StrikeScorer:
                 self._is_lost = True
 
     def note_crossing(self, t_ns: int, before: Float[np.ndarray, "3"], after: Float[np.ndarray, "3"]) -> None:
-        """Take note of the way of the ball since the last tick, in case it leads past the net."""
+        """Process the ball's motion since the last tick, in case it crosses the net."""
         if self.struck_ns is None or self._is_lost or not before[0] < NET_X <= after[0]:
             return
         alpha = (NET_X - before[0]) / (after[0] - before[0])

@@ -1,13 +1,13 @@
-"""`track`: keep the hand on a target whose velocity jumps when nobody can know.
+"""`track`: keep the end effector on a target whose velocity jumps unpredictably.
 
 The target moves in straight lines at constant speed. A segment lasts MIN_SEGMENT_S plus an exponentially
-distributed time, so when it ends does not depend on how long it has lasted (only MAX_SEGMENT_S cuts it off,
-one in four or five). Then direction and speed are drawn, uniform and independent of the past, again and
-again until the segment stays in the region. So a target that heads for the border will turn before it, and
-one in a corner will leave it; nothing else can be foreseen.
+distributed time, so its end does not depend on how long it has lasted (only MAX_SEGMENT_S cuts it off,
+one in four or five). Then direction and speed are drawn, uniform and independent of the past, repeatedly
+until the segment stays in the region. So a target that heads for the border will turn before it, and one in
+a corner will leave it; nothing else is predictable.
 
-How fast it is, and how close the hand has to stay, are chosen so that a planner who sees it 400 ms late
-still succeeds, and one that stands still while it thinks does not.
+Speed and tolerance are chosen so that a planner with observations 400 ms late still succeeds, and one that
+holds the robot while it computes does not.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from sim.tasks.segments import Segments
 WIDTH = 0.02
 """Distance between the fingers throughout [m]."""
 REGION_MIN, REGION_MAX = np.array([0.36, -0.26, 0.18]), np.array([0.62, 0.26, 0.46])
-"""Box for the target in B [m]: wide enough for the longest segment at the lowest speed, from everywhere."""
+"""Box for the target in B [m]: large enough for the longest segment at the lowest speed, from anywhere."""
 SPEED_MIN, SPEED_MAX = 0.05, 0.14
 MIN_SEGMENT_S, MEAN_EXTRA_S, MAX_SEGMENT_S = 1.0, 2.0, 4.0
 APPROACH_S = 2.0
@@ -55,7 +55,7 @@ class Segment:
 
 
 def draw_segment(t_ns: int, p_BT: Float[np.ndarray, "3"], rng: np.random.Generator) -> Segment:
-    """A segment that starts at `p_BT`, stays in the region, and depends on nothing else."""
+    """Draw a segment that starts at `p_BT`, stays in the region, and depends on nothing else."""
     duration_s = min(MIN_SEGMENT_S + rng.exponential(MEAN_EXTRA_S), MAX_SEGMENT_S)
     velocities = rng.standard_normal((_NUM_CANDIDATES, 3))
     speeds = rng.uniform(SPEED_MIN, SPEED_MAX, (_NUM_CANDIDATES, 1))
@@ -71,7 +71,7 @@ def draw_segment(t_ns: int, p_BT: Float[np.ndarray, "3"], rng: np.random.Generat
 
 
 class Track:
-    """Follow a sphere that changes its velocity at random."""
+    """The task of following a sphere that changes its velocity at random."""
 
     name = "track"
     instruction = "follow the moving sphere with the hand"
@@ -106,7 +106,7 @@ class Track:
         self._begin(p_BT, rng)
 
     def change_times_ns(self, until_ns: int) -> list[int]:
-        """When the velocity changes, counted from the start of the episode, up to and with `until_ns`."""
+        """Times of velocity changes up to and including `until_ns`, from the start of the episode."""
         return self.segments.change_times_ns(until_ns)
 
     def update(self, world: World) -> None:
@@ -114,7 +114,7 @@ class Track:
         world.data.mocap_pos[0] = self.segments.at(t_ns).position(t_ns)
 
     def apply_event(self, world: World) -> None:
-        """The target touches nothing."""
+        """Do nothing: the target has no contacts."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "6"]:
         """Position (3) [m] and velocity (3) [m/s] of the target in B."""
@@ -127,7 +127,7 @@ class Track:
 
 
 class TrackScorer:
-    """Success: hand within TOLERANCE_M of the target for SHARE_REQUIRED of the time after the approach."""
+    """Success: E within TOLERANCE_M of the target for SHARE_REQUIRED of the time after the approach."""
 
     is_done = False
 

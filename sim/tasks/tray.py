@@ -1,4 +1,4 @@
-"""The tray that tasks have things put into."""
+"""The tray as a target of tasks."""
 
 import mujoco
 import numpy as np
@@ -13,7 +13,7 @@ _RIM, _RIM_HEIGHT = 0.006, 0.025
 
 
 def add_tray(body: mujoco.MjsBody, p: Float[np.ndarray, "3"]) -> None:
-    """A square tray with a low rim that lies on a surface of a body, its middle at `p` [m]."""
+    """Add a square tray with a low rim to a body, centred at `p` on its surface [m]."""
     outer = TRAY_HALF + _RIM
     parts = [
         ([0.0, 0.0, TRAY_FLOOR / 2], [outer, outer, TRAY_FLOOR / 2]),

@@ -1,8 +1,8 @@
-"""`wipe`: wipe a marked area along a counter that is longer than the arm's reach, with a sponge in the hand.
+"""`wipe`: wipe a marked area along a counter that is longer than the arm's reach, with a sponge on the hand.
 
 y
-|   [      counter                     ]     the counter's place and side, where on it the area is, its
-|       [  marked  area          ]           length and the end to begin at are drawn for every episode
+|   [      counter                     ]     the counter's position and side, the area's position and
+|       [  marked  area          ]           length, and the end to begin at are drawn for every episode
 |     sponge ->
 |    robot ->
 +------------------------------------- x
@@ -22,21 +22,21 @@ from sim.tasks.household import TABLE_Z, HouseholdScorer, add_table, in_base, mo
 
 COUNTER_HALF = (1.2, 0.25)
 AREA_WIDTH = 0.16
-"""Across the counter; along it 1.0 to 1.5 [m]."""
+"""Width across the counter; its length is 1.0 to 1.5 [m]."""
 SPONGE_HALF = (0.06, 0.045, 0.015)
-"""Along x of the hand, along its opening, and in height [m]. Before a counter, x points across it."""
+"""Along x of the hand, along its opening, and in height [m]. At a counter, x points across it."""
 SPONGE_BELOW = 0.045
-"""From E down to the sponge's wiping side, unpressed [m]."""
+"""Distance from E down to the sponge's wiping side, uncompressed [m]."""
 CELL = 0.02
 _TOUCH = 0.004
 _WIPE_EVERY_NS = 10 * DT_NS
 _MARK = 2 * CELL, AREA_WIDTH / 2
-"""What one mark shows, along and across [m]."""
+"""Size of one mark, along and across [m]."""
 _NUM_MARKS = 38, 2
 
 
 class Wipe:
-    """A counter with a marked area, and a sponge in the hand."""
+    """The task of a counter with a marked area, and a sponge on the hand."""
 
     name = "wipe"
     instruction = "wipe the marked area of the counter"
@@ -50,7 +50,7 @@ class Wipe:
 
     def __init__(self) -> None:
         self._side, self._end = 1.0, 1.0
-        self._corner, self._length = np.zeros(2), 1.0  # near the robot's edge, where it begins
+        self._corner, self._length = np.zeros(2), 1.0  # of the area, near the robot, where it begins
         self._wiped = np.zeros((1, 1), dtype=bool)
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
@@ -96,7 +96,7 @@ class Wipe:
         world.place_robot(np.array(Q_HOME), 0.03)
 
     def randomize_progress(self, world: World, rng: np.random.Generator) -> None:
-        """Wiped up to anywhere, half of the time with bits left on the way."""
+        """Wipe up to a random position, half of the time with missed spots."""
         n, m = self._wiped.shape
         up_to = int(rng.integers(n))
         self._wiped[:up_to] = True
@@ -114,7 +114,7 @@ class Wipe:
         return np.array([0.0, self._side])
 
     def update(self, world: World) -> None:
-        """Show a mark wherever a cell under it is left."""
+        """Show each mark that covers an unwiped cell."""
         num, rows = round(_MARK[0] / CELL), np.arange(_NUM_MARKS[1])
         first = np.minimum(num * np.arange(_NUM_MARKS[0]), len(self._wiped) - num)  # the last ones coincide
         cells = self._wiped[first[:, None] + np.arange(num)].reshape(len(first), num, len(rows), -1)
@@ -124,25 +124,25 @@ class Wipe:
         world.data.mocap_pos[begin : begin + z.size] = np.dstack([p, z]).reshape(-1, 3)
 
     def apply_event(self, world: World) -> int:
-        """Wipe what the sponge touches."""
+        """Mark cells under the touching sponge as wiped."""
         sponge = world.data.geom("sponge")
         if world.t_ns > world.t_start_ns and sponge.xpos[2] - SPONGE_HALF[2] < TABLE_Z + _TOUCH:
             self._wiped |= self._under(sponge.xpos[:2], sponge.xmat.reshape(3, 3)[:2, :2])
         return world.t_ns + _WIPE_EVERY_NS
 
     def _under(self, p: Float[np.ndarray, "2"], turn: Float[np.ndarray, "2 2"]) -> Bool[np.ndarray, "n m"]:
-        """Cells whose middle lies under the sponge."""
+        """Cells with their centre under the sponge."""
         n, m = self._wiped.shape
         off = np.abs((self._points(CELL * (np.arange(n) + 0.5), CELL * (np.arange(m) + 0.5)) - p) @ turn)
         return (off[..., 0] < SPONGE_HALF[0]) & (off[..., 1] < SPONGE_HALF[1])
 
     def _points(self, s: Float[np.ndarray, " n"], t: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n m 2"]:
-        """Where they are that lie so far along and across the area from its corner [m]."""
+        """World positions of distances along and across the area from its corner [m]."""
         return self._corner + s[:, None, None] * self._along + t[None, :, None] * self._across
 
     @property
     def frontier(self) -> float:
-        """Up to where the area is wiped, from the corner along it [m]."""
+        """Length of the area that is wiped, from the corner [m]."""
         open_columns = np.flatnonzero(self._wiped.mean(axis=1) < 0.99)
         return self._length if not len(open_columns) else CELL * float(open_columns[0])
 
@@ -168,7 +168,7 @@ class Wipe:
         return int(self.num_stages * self._wiped.mean() + 0.02)
 
     def is_done(self, world: World) -> bool:
-        """97 in 100 parts of the area are wiped."""
+        """Whether 97 % of the area are wiped."""
         return bool(self._wiped.mean() >= 0.97)
 
     def is_lost(self, world: World) -> bool:

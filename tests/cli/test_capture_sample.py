@@ -238,7 +238,7 @@ def in_column(number: int, change: Callable[[np.ndarray], np.ndarray]) -> Callab
         ),
         ("timestamp", lambda t: t[::-1], "of frame 0 is not 0 / 20"),
         ("frame_index", lambda k: k[::-1], "frame_index does not count from 0"),
-        ("observation.valid", in_column(2, lambda valid: valid & False), "says nowhere how far the gripper"),
+        ("observation.valid", in_column(2, lambda valid: valid & False), "the gripper's width is missing"),
     ],
     ids=[
         "no number",

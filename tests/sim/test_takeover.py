@@ -41,7 +41,7 @@ def test_a_person_takes_over_and_hands_back_and_the_log_of_it_replays_to_the_sam
 
 
 def test_what_cannot_be_short_sighted_or_patient_is_refused():
-    with pytest.raises(InvalidValueError, match="none of fetch"):
+    with pytest.raises(InvalidValueError, match="expected a policy of fetch"):
         ShortSightedPolicy(ExpertPolicy("drawer"))
-    with pytest.raises(InvalidValueError, match="patience_s is above 0"):
+    with pytest.raises(InvalidValueError, match="expected patience_s above 0"):
         PersonRules(patience_s=-1.0)
