@@ -395,7 +395,7 @@ def test_a_policy_of_the_hub_is_found_where_it_was_downloaded(tmp_path: Path, mo
     folder = local_folder("hf://somebody/act")
     described(folder)
     assert load_policy("hf://somebody/act").info.action_spec.horizon == 6
-    with pytest.raises(CheckpointError, match="hf://nobody/act cannot be had from the hub"):
+    with pytest.raises(CheckpointError, match="hf://nobody/act cannot be downloaded from the hub"):
         load_policy("hf://nobody/act")
 
 
