@@ -292,7 +292,7 @@ def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
 def test_the_model_card_says_through_what_it_sees(folder):
     write_card(load(folder), folder)
     card = (folder / "README.md").read_text()
-    assert "pictures of eye and palm (24 x 24 pixels), by way of 12 numbers that an estimator tells" in card
+    assert "images of eye and palm (24 x 24 pixels), which an estimator reduces to 12 numbers" in card
 
 
 def test_batches_change_nothing(folder):

@@ -277,7 +277,7 @@ def test_our_robot_side_uses_a_policy_of_an_openpi_server(url: str, tmp_path: Pa
     for q in (0.5, 0.7):
         (rows,) = policy.infer(ChunkRequest(observation=observation(q), sampler=ConstantSchedule(), seed=0))
         np.testing.assert_allclose(rows, np.tile([q, 9.0, 0.06], (SPEC.horizon, 1)), atol=1e-6)
-    with pytest.raises(InvalidValueError, match="knows no committed rows"):
+    with pytest.raises(InvalidValueError, match="takes no committed rows"):
         policy.infer(ChunkRequest(observation=observation(), sampler=ClampedPrefix(), seed=0))
 
 
