@@ -311,7 +311,7 @@ def test_batches_change_nothing(folder):
 def test_a_picture_that_is_missing_or_of_another_size_is_refused_by_name(folder):
     policy = load_policy(folder)
     blind = structs.replace(observation(1), images={})
-    with pytest.raises(ValueError, match="picture of camera 'eye', there are none"):
+    with pytest.raises(ValueError, match="image of camera 'eye', the observation has none"):
         list(policy.infer(ChunkRequest(observation=blind, sampler=ConstantSchedule(), seed=0)))
     large = {**observation(1).images, "eye": Image(t_ns=1, pixels=np.zeros((48, 48, 3), np.uint8))}
     with pytest.raises(ValueError, match=r"pictures of \(24, 24\) pixels, 'eye' has \(48, 48\)"):
@@ -369,8 +369,8 @@ def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change():
     [
         ({}, "of one size, got none"),
         ({"eye": SIZE, "other": (24, 32)}, "of one size, got eye 24 x 24, other 24 x 32"),
-        ({"eye": SIZE, "other": SIZE}, "observation 0: the policy needs a picture of camera 'other'"),
-        ({"eye": (48, 48)}, r"observation 0: the policy needs pictures of \(48, 48\)"),
+        ({"eye": SIZE, "other": SIZE}, "observation 0: the policy needs an image of camera 'other'"),
+        ({"eye": (48, 48)}, r"observation 0: the policy needs images of \(48, 48\)"),
     ],
 )
 def test_pictures_it_cannot_learn_from_are_refused(cameras, message):
@@ -394,5 +394,5 @@ def test_an_estimator_learns_on_from_one_that_stays_as_it_is(trained):
 
 
 def test_a_camera_on_the_hand_needs_a_point_to_see():
-    with pytest.raises(InvalidValueError, match="camera 'palm' is on the hand and sees points near it"):
+    with pytest.raises(InvalidValueError, match="camera 'palm' is on a hand and needs points in space"):
         train_estimator([SAMPLES[0].observation], SHORT, cameras=EYES, on_hand=PALM, points=(2,))

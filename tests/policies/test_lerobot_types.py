@@ -190,7 +190,7 @@ def test_a_picture_has_whatever_name_lerobots_policies_give_it(kind: str, pictur
 
 def test_two_pictures_of_one_camera_are_refused(tmp_path: Path):
     save("act", tmp_path, pictures=("observation.image", "observation.images.image"))
-    with pytest.raises(CheckpointError, match="two of its pictures would be of one camera, 'image'"):
+    with pytest.raises(CheckpointError, match="two of its images would be of one camera, 'image'"):
         described(tmp_path)
 
 
@@ -327,9 +327,9 @@ def test_what_a_type_cannot_do_is_refused_by_name(tmp_path: Path):
         load_policy(tmp_path, is_compiled=True)
     with pytest.raises(InvalidValueError, match="whose dtype is its own"):
         load_policy(tmp_path, dtype="bfloat16")
-    with pytest.raises(InvalidValueError, match="one_graph is for a policy that is compiled"):
+    with pytest.raises(InvalidValueError, match="one_graph applies to a compiled policy only"):
         load_policy(tmp_path, is_whole=True)
-    with pytest.raises(InvalidValueError, match="track is none"):
+    with pytest.raises(InvalidValueError, match="track is not one"):
         load_policy("track", is_compiled=True)
 
 
@@ -376,9 +376,9 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
 def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):
     save("act", tmp_path / "act")
     dataset = recording(tmp_path / "dataset", ["shoulder pan", "elbow", "gripper"])
-    with pytest.raises(InvalidValueError, match="calls numbers shoulder pan, elbow, gripper"):
+    with pytest.raises(InvalidValueError, match="has undeclared numbers shoulder pan, elbow, gripper"):
         described(tmp_path / "act", num_joints=None, has_gripper=False, fps=None, dataset=dataset)
-    with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's make 14"):
+    with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's have 14"):
         described(tmp_path / "act", dataset=recording(tmp_path / "other", ACTION_NAMES))
 
 
