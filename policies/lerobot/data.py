@@ -96,11 +96,11 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
     texts = {int(row["task_index"]): str(text) for text, row in tasks.iterrows()}
     task_of = [texts[i] for i in table["task_index"].to_pylist()]
     prefix = f"{PICTURES}."
-    pictures = {}
+    videos = {}
     for name in features:
         if name.startswith(prefix):
             camera = name.removeprefix(prefix)
-            pictures[camera] = _decode(
+            videos[camera] = _decode(
                 _files(folder, f"videos/{name}", episodes, "mp4"),
                 len(task_of),
                 features[name]["shape"],
@@ -119,7 +119,7 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
             raise InvalidValueError(f"{folder} has no frame to learn from{only}: {actions.why_none(columns)}")
     out = []
     for i in kept:
-        seen = _observation(i, columns, numbers, pictures, task_of[i])
+        seen = _observation(i, columns, numbers, videos, task_of[i])
         chunk = rows[i] if ROWS in features or actions is None else actions.counted_from(rows[i], seen.state)
         out.append(StoredDemonstration(observation=seen, rows=chunk, num_committed=int(committed[i])))
     return out
@@ -250,12 +250,12 @@ def _observation(
     i: int,
     columns: dict[str, np.ndarray],
     numbers: _Numbers,
-    pictures: dict[str, np.ndarray],
+    videos: dict[str, np.ndarray],
     task: str,
 ) -> Observation:
     images = {
         camera: Image(t_ns=int(columns[f"{CAPTURE}.{camera}"][i]), pixels=frames[i])
-        for camera, frames in pictures.items()
+        for camera, frames in videos.items()
     }
     scene = columns.get(SCENE)
     return Observation(

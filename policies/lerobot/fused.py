@@ -239,10 +239,10 @@ def _pi_prefix(
     both: Any, images: list[Tensor], img_masks: list[Tensor], tokens: Tensor, masks: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As LeRobot's `embed_prefix`: images camera by camera, then words, all attending to each other."""
-    pictures = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
-    is_there = [mask[:, None].expand(-1, pictures.shape[2]) for mask in img_masks]
+    image_tokens = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
+    is_there = [mask[:, None].expand(-1, image_tokens.shape[2]) for mask in img_masks]
     pad_masks = torch.cat([*is_there, masks], dim=1)
-    embedded = torch.cat([*pictures, both.embed_language_tokens(tokens)], dim=1)
+    embedded = torch.cat([*image_tokens, both.embed_language_tokens(tokens)], dim=1)
     return embedded, pad_masks, torch.zeros_like(pad_masks, dtype=torch.bool)
 
 

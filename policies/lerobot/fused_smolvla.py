@@ -75,13 +75,13 @@ def _prefix(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As LeRobot's `embed_prefix`: images by camera, words, then the state, to which those do not attend."""
     both = model.vlm_with_expert
-    pictures = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
-    pictures = pictures * scale
+    image_tokens = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
+    image_tokens = image_tokens * scale
     words = both.embed_language_tokens(tokens)
     states = model.state_proj(state)
     states = states[:, None] if states.ndim == 2 else states
-    embedded = torch.cat([*pictures, words * math.sqrt(words.shape[-1]), states], dim=1)
-    is_there = [mask[:, None].expand(-1, pictures.shape[2]) for mask in img_masks]
+    embedded = torch.cat([*image_tokens, words * math.sqrt(words.shape[-1]), states], dim=1)
+    is_there = [mask[:, None].expand(-1, image_tokens.shape[2]) for mask in img_masks]
     is_state = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
     pad_masks = torch.cat([*is_there, masks, is_state], dim=1)
     starts_block = torch.cat([torch.zeros_like(pad_masks[:, states.shape[1] :]), is_state], dim=1)

@@ -221,12 +221,12 @@ def floor(policy: Any, batch_size: int, peak: Peak, *, num_words: int = 20) -> d
     """Lower bound of each stage's time [s]."""
     config = policy.config
     vision, language, expert = _parts(policy)
-    pictures = len(config.image_features)
+    num_images = len(config.image_features)
     with torch.no_grad():
         embedded = _embed_images(policy, random_batch(policy, 1))
-    per_picture = embedded.shape[1]
-    patches = per_picture * _patches_per_token(policy)
-    prefix = pictures * per_picture + prompt_length(policy, num_words)
+    per_image = embedded.shape[1]
+    patches = per_image * _patches_per_token(policy)
+    prefix = num_images * per_image + prompt_length(policy, num_words)
 
     def at_best(module: list[nn.Module], tokens: int, more_bytes: int = 0) -> float:
         weights = sum(p.numel() for part in module for p in part.parameters())
@@ -237,7 +237,7 @@ def floor(policy: Any, batch_size: int, peak: Peak, *, num_words: int = 20) -> d
     text = _text_config(policy)
     cache = 2 * len(language) * text.num_key_value_heads * text.head_dim * prefix  # numbers, of one robot
     size = next(language[0].parameters()).element_size()
-    images = at_best(vision, pictures * patches)
+    images = at_best(vision, num_images * patches)
     prefill = at_best(language[:-1], prefix)  # the last layer only gives keys and values
     step = at_best(expert, config.chunk_size, cache * size * batch_size)
     rows = 4 * config.chunk_size * config.max_action_dim * batch_size / peak.bytes_per_s
@@ -283,12 +283,12 @@ def _embed_images(policy: Any, seen: dict[str, Tensor]) -> Tensor:
     """Embed all images, one after the other as LeRobot does; returns the last one's tokens (B, n, width)."""
     model, out = policy.model, None
     both = model.vlm_with_expert if hasattr(model, "vlm_with_expert") else model.paligemma_with_expert
-    pictures = (
+    images = (
         policy.prepare_images(seen) if hasattr(policy, "prepare_images") else policy._preprocess_images(seen)
     )
     with torch.no_grad():
-        for picture in pictures[0]:
-            out = both.embed_image(picture)
+        for image in images[0]:
+            out = both.embed_image(image)
     assert out is not None
     return out
 
