@@ -389,7 +389,7 @@ def test_an_estimator_learns_on_from_one_that_stays_as_it_is(trained):
         for p, q in zip(again.network.parameters(), start.network.parameters(), strict=True)
     ]
     assert 0.0 < max(far) < 0.01  # after two steps
-    with pytest.raises(InvalidValueError, match=r"go on from has .*points=\(3,\).* want .*points=\(\)"):
+    with pytest.raises(InvalidValueError, match=r"start from has .*points=\(3,\).* need .*points=\(\)"):
         train_estimator(seen[:8], SHORT, cameras={"eye": SIZE}, points=(), init=start)
 
 

@@ -331,13 +331,13 @@ def test_a_simulators_numbers_are_what_the_env_calls_so(act: Path, tmp_path: Pat
 
 def test_plain_numbers_have_no_joints_and_need_names(act: Path, tmp_path: Path):
     data = dataset(tmp_path, ["x", "y", "z"], ["x", "y", "z"])
-    with pytest.raises(InvalidValueError, match="are no joints and no grippers"):
+    with pytest.raises(InvalidValueError, match="not joints or grippers"):
         told(act, data, are_numbers=True, grippers=("z",))
     with pytest.raises(InvalidValueError, match=r"leave out --joints, --gripper$"):
         described(act, are_numbers=True)
-    with pytest.raises(InvalidValueError, match="of a simulator --numbers and --fps"):
+    with pytest.raises(InvalidValueError, match="for a simulator --numbers and --fps"):
         described(act, are_numbers=True, num_joints=None, has_gripper=False, fps=None)
-    with pytest.raises(InvalidValueError, match="names the actions: leave out --action-names"):
+    with pytest.raises(InvalidValueError, match="names the actions; leave out --action-names"):
         told(act, data, are_numbers=True, action_names=("x", "y", "z"))
 
 

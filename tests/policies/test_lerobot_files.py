@@ -46,13 +46,13 @@ def test_a_step_that_names_a_class_is_refused_and_its_command_is_not_run(folder:
     marker = tmp_path / "ran"
     step = {"class": "subprocess.Popen", "config": {"args": ["touch", str(marker)]}}
     change_step(folder, BEFORE, 0, step)
-    with pytest.raises(CheckpointError, match=r"a step has a registry_name, .*subprocess.Popen"):
+    with pytest.raises(CheckpointError, match=r"expected a step with registry_name, .*subprocess.Popen"):
         load_policy(folder)
     change_step(folder, BEFORE, 0, {"registry_name": "device_processor"} | step)
-    with pytest.raises(CheckpointError, match="a step has a registry_name"):
+    with pytest.raises(CheckpointError, match="expected a step with registry_name"):
         load_policy(folder)
     (folder / METADATA).unlink()
-    with pytest.raises(CheckpointError, match="a step has a registry_name"):
+    with pytest.raises(CheckpointError, match="expected a step with registry_name"):
         described(folder)
     assert not marker.exists()
 
@@ -67,17 +67,17 @@ def test_a_step_that_names_a_class_is_refused_and_its_command_is_not_run(folder:
         ({"registry_name": "device_processor", "config": []}, "device_processor takes"),
         (
             {"registry_name": "normalizer_processor", "state_file": "../other.safetensors"},
-            "a state_file is a NAME.safetensors",
+            "expected a state_file NAME.safetensors",
         ),
-        ({"registry_name": "normalizer_processor", "state_file": "a.bin"}, "a state_file is a NAME"),
-        ({"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "evil/words"}}, "neither a"),
-        ({"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "/etc"}}, "neither a folder"),
+        ({"registry_name": "normalizer_processor", "state_file": "a.bin"}, "expected a state_file"),
+        ({"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "evil/words"}}, "a folder in"),
+        ({"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "/etc"}}, "a folder inside"),
         ({"registry_name": "tokenizer_processor", "config": {"tokenizer": "x"}}, "tokenizer_processor takes"),
         (
             {"registry_name": "rename_observations_processor", "config": {"rename_map": {"a": "b"}}},
             "only pictures",
         ),
-        ("device_processor", "a step has a registry_name"),
+        ("device_processor", "expected a step with registry_name"),
         (
             {"registry_name": "device_processor", "config": {"float_dtype": "float16"}},
             "float_dtype = 'float16' cannot be run, only None or float32",
@@ -108,7 +108,7 @@ def test_steps_that_are_not_of_the_list_are_refused(folder: Path, file: str, ent
             {"output_features": {"act": {"type": "ACTION", "shape": [3]}}},
             "expected an action to be predicted",
         ),
-        ({"normalization_mapping": {"ACTION": "LOG"}}, "way to normalise is one of"),
+        ({"normalization_mapping": {"ACTION": "LOG"}}, "normalisation mode is one"),
         ({"vision_backbone": "get_model"}, "vision_backbone is one of"),
     ],
 )

@@ -310,7 +310,7 @@ def test_a_checkpoint_that_was_not_described_says_how_to(folder: Path, tmp_path:
     [
         ({"num_joints": 7}, "its state has 3 numbers; 7 joints and a gripper make 8, or 15 with velocities"),
         ({"has_gripper": False}, "its state has 3 numbers; 2 joints and no gripper make 2"),
-        ({"fps": None}, "give --joints and --fps, or --dataset"),
+        ({"fps": None}, "add --joints and --fps, or --dataset"),
     ],
 )
 def test_a_robot_that_does_not_fit_is_refused_in_numbers(tmp_path: Path, changes: dict, words: str):
