@@ -75,7 +75,7 @@ def test_a_step_that_names_a_class_is_refused_and_its_command_is_not_run(folder:
         ({"registry_name": "tokenizer_processor", "config": {"tokenizer": "x"}}, "tokenizer_processor takes"),
         (
             {"registry_name": "rename_observations_processor", "config": {"rename_map": {"a": "b"}}},
-            "only pictures",
+            "only images",
         ),
         ("device_processor", "expected a step with registry_name"),
         (
