@@ -1,4 +1,4 @@
-"""No network is made that is much larger than its file of weights: `Budget`, while it is made."""
+"""Refuses to build a network much larger than its weights file: `Budget`, active while it is built."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ from robot_runtime.errors import CheckpointError
 
 _MAKE = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.eye})
 _SPARE, _LEAST = 4, 2**24
-"""Numbers for each byte of the file, and for none: some layers are made to be replaced."""
+"""Numbers allowed per byte of the file, and on top of that: some layers are created only to be replaced."""
 
 
 class Budget(TorchFunctionMode):
-    """A context in which torch makes as many numbers as a file can fill.
+    """A context in which torch may create only as many numbers as a file can fill.
 
-    A file that asks for all memory is refused, with a CheckpointError, before it gets any.
+    A configuration that asks for all memory is refused, with a CheckpointError, before anything is allocated.
     """
 
     def __init__(self, weights: Path) -> None:
@@ -34,7 +34,7 @@ class Budget(TorchFunctionMode):
         if func in _MAKE:
             self._left -= _count(args, kwargs)
             if self._left < 0:
-                raise CheckpointError(f"{self._weights} is too small for the network that is asked for")
+                raise CheckpointError(f"{self._weights} is too small for the network in its configuration")
         return func(*args, **kwargs)
 
 

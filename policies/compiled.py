@@ -1,10 +1,10 @@
-"""Where torch keeps what it has compiled, so that a second start finds it: `keep_compiled`.
+"""Keeps torch's compiled code on disk, so that the next start reuses it: `keep_compiled`.
 
     first start      trace ─► generate ─► compile ─► folder
-    the next ones    trace ─► found in the folder
+    later starts     trace ─► found in the folder
 
-torch's own place is below the folder for temporary files, which is emptied when the machine starts. What is
-kept is known by torch's version, the device and the code: another checkpoint of the same size finds it too.
+torch's default cache lies in the temporary folder, which is emptied at boot. Entries are keyed by torch's
+version, the device and the code, so another checkpoint of the same size reuses them too.
 """
 
 import fcntl
@@ -19,25 +19,25 @@ from robot_runtime.errors import InvalidValueError
 
 logger = logging.getLogger(__name__)
 _ELF = struct.Struct("<5s35xQ10xHHH")
-"""Magic and class; where the section headers begin, size of each, how many, which has their names."""
+"""Magic and class; offset of the section headers, size of each, their number, index of the name table."""
 _SECTION = struct.Struct("<4xI16xQQ24x")
-"""Type, where it begins, its length."""
+"""Type, offset, length."""
 _STRINGS, _NO_BITS = 3, 8
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-"""Which torch looks up."""
+"""The environment variable that torch reads."""
 _OTHERS_WRITE = 0o022
 
 
 def usual_folder() -> Path:
-    """Where it is kept if nobody says another place."""
+    """The default cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robot-runtime" / "compiled"
 
 
 def keep_compiled(folder: Path | None = None) -> Path:
-    """Have this process's torch keep what it compiles from now on in a folder, and look there; returns it.
+    """Make this process's torch store compiled code in a folder and look it up there; returns the folder.
 
-    folder: None takes what was said before, here or in the environment, and else the usual one.
-    InvalidValueError: it cannot be made, or others may write to it: what lies there is run.
+    folder: None takes the one set before, here or in the environment, otherwise the default.
+    InvalidValueError: the folder cannot be created, or other users can write to it: its content is executed.
     """
     if folder is None and VARIABLE in os.environ:
         remove_damaged(Path(os.environ[VARIABLE]))
@@ -47,16 +47,16 @@ def keep_compiled(folder: Path | None = None) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
         with tempfile.TemporaryFile(dir=folder):
-            pass  # a read-only one would be found out in the middle of compiling
+            pass  # a read-only folder would otherwise fail in the middle of compiling
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidValueError(
-            f"what torch compiles cannot be kept in {folder}: {why}; name another folder (--compile-cache)"
+            f"compiled code cannot be kept in {folder}: {why}; name another folder (--compile-cache)"
         ) from error
     if found.st_uid not in (os.getuid(), 0) or found.st_mode & _OTHERS_WRITE:
         raise InvalidValueError(
-            f"others can write to {folder}, and what torch finds there is run: `chmod go-w {folder}`, or "
-            "another folder"
+            f"others can write to {folder}, and torch runs the code it finds there; do `chmod go-w {folder}` "
+            "or name another folder"
         )
     os.environ[VARIABLE] = str(folder)
     remove_damaged(folder)
@@ -64,9 +64,10 @@ def keep_compiled(folder: Path | None = None) -> Path:
 
 
 def remove_damaged(folder: Path) -> None:
-    """Remove what a compiler left unfinished that was killed or had no disk: torch compiles it again.
+    """Remove files that a compiler left incomplete when it was killed or the disk was full.
 
-    torch runs what it finds there: of a library that ends too early the process dies (SIGBUS).
+    torch compiles them again. It would load them as they are, and a truncated library kills the process
+    (SIGBUS).
     """
     libraries = [path for path in folder.rglob("*.so") if not is_whole_library(path)]
     empty = (p for p in folder.rglob("*") if p.suffix not in (".lock", ".so") and p.is_file())
@@ -80,7 +81,7 @@ def remove_damaged(folder: Path) -> None:
 
 
 def is_whole_library(path: Path) -> bool:
-    """Whether a 64-bit ELF file has all sections that its header counts."""
+    """Whether a 64-bit ELF file contains all sections that its header declares."""
     try:
         with path.open("rb") as file:
             header, size = file.read(_ELF.size), path.stat().st_size
@@ -97,7 +98,7 @@ def is_whole_library(path: Path) -> bool:
 
 
 def _remove_unless_compiling(folder: Path, path: Path) -> bool:
-    """True if it was removed; another process that is at it holds torch's lock of that name."""
+    """Whether the file was removed; a process that is compiling it holds torch's lock of that name."""
     lock = folder / "locks" / f"{path.name.partition('.')[0]}.lock"
     with lock.open("a") if lock.exists() else nullcontext() as held:
         try:
@@ -110,19 +111,19 @@ def _remove_unless_compiling(folder: Path, path: Path) -> bool:
 
 
 def compiler_trouble(error: Exception) -> str | None:
-    """What to tell of an error of torch's compiler, in place of its hundred lines; None for any other."""
+    """A short message for an error of torch's compiler, in place of its hundred lines; None for any other."""
     if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return None
-    said = "; ".join(line.strip() for line in str(error).splitlines()[:3] if line.strip())
+    reason = "; ".join(line.strip() for line in str(error).splitlines()[:3] if line.strip())
     folder = os.environ.get(VARIABLE, usual_folder())
     return (
-        f"torch could not compile the policy ({type(error).__name__}: {said[:300]}). If it did before, what "
-        f"it keeps in {folder} may be damaged in a way that is not seen at start: remove that folder"
+        f"torch could not compile the policy ({type(error).__name__}: {reason[:300]}). If it could before, "
+        f"its cache {folder} may be damaged in a way not detected at start; remove that folder"
     )
 
 
 def start_compilers(device_type: str) -> None:
-    """Have torch start the processes that compile, which takes seconds, while this one reads weights."""
+    """Start torch's compiler processes, which takes seconds, while this process reads weights."""
     if device_type == "cuda":
         from torch._inductor.async_compile import maybe_warm_pool
 

@@ -26,7 +26,7 @@ def save_correction(head: CorrectionHead, folder: Path) -> None:
 
 
 def load_correction(name_or_path: str | Path) -> CorrectionHead:
-    """The head beside a checkpoint; CheckpointError says what is wrong with it, or that there is none."""
+    """The head beside a checkpoint; CheckpointError if it is missing or damaged."""
     from safetensors import SafetensorError, safe_open
 
     path = find_checkpoint(name_or_path) / CORRECTION
@@ -49,7 +49,7 @@ def load_correction(name_or_path: str | Path) -> CorrectionHead:
 def head_for(method: Method, name_or_path: str | Path | None, *, task: str) -> CorrectionHead | None:
     """The head beside a checkpoint if the method needs one, else None.
 
-    CheckpointError: there is none; with the command that makes one.
+    CheckpointError: it is missing; the message has the command that trains one.
     """
     if isinstance(method.correction, NoCorrection):
         return None
@@ -67,6 +67,6 @@ def head_for(method: Method, name_or_path: str | Path | None, *, task: str) -> C
 def _make(task: str) -> str:
     train = f"robot-runtime train --task {task}"
     return (
-        f"to make a plain policy and one with a head: {train} --recipe plain --output plain_policy && "
+        f"to train a plain policy and one with a head: {train} --recipe plain --output plain_policy && "
         f"{train} --recipe residual --init plain_policy --output my_policy"
     )

@@ -1,13 +1,13 @@
-"""Chunks out of torch's CUDA graphs (`mode="reduce-overhead"`), by any number of threads: `one_chunk`.
+"""Chunks from torch's CUDA graphs (`mode="reduce-overhead"`), by any number of threads: `one_chunk`.
 
-torch takes every call of a compiled function for a step of its own, at which what the earlier ones returned
-may be overwritten. A chunk is many calls, and all of them need what the first returned:
+torch treats every call of a compiled function as a new step, which may overwrite the outputs of earlier
+calls. A chunk is many calls, and all of them need the output of the first:
 
-    step begins │ pictures and words ─► prefix ─► step, step, ..., step │ step begins
+    step begins │ images and words ─► prefix ─► step, step, ..., step │ step begins
 
-It counts these steps for the whole process, so chunks of several policies have to take turns, as they do on
-the GPU. And it keeps graphs for each thread, but only for the thread that first compiled anything (pytorch
-issue 123177): a policy that takes over from another has a thread of its own.
+Steps are counted per process, so chunks of several policies have to take turns, as they do on the GPU. Graphs
+are kept per thread, but only for the thread that compiled first (pytorch issue 123177), and a policy that
+takes over from another runs in a thread of its own.
 """
 
 import ctypes
@@ -24,10 +24,10 @@ _TURN = RLock()
 
 @contextmanager
 def one_chunk(*, is_compiled: bool = True, rounds: bool = False) -> Iterator[None]:
-    """Around all calls for a chunk, from its observation to its last row.
+    """A context around all calls for a chunk, from its observation to its last row.
 
-    is_compiled: whether there are graphs. rounds: whether products in float32 may go by way of TF32; torch
-    counts that too for the whole process.
+    is_compiled: whether there are graphs. rounds: whether float32 products may use TF32, which torch also
+    sets per process.
     """
     with _TURN, float32_products("high") if rounds else nullcontext():
         if is_compiled:
@@ -38,9 +38,9 @@ def one_chunk(*, is_compiled: bool = True, rounds: bool = False) -> Iterator[Non
 
 @contextmanager
 def float32_products(precision: str) -> Iterator[None]:
-    """While it lasts, a GPU's products of float32 have what torch calls this precision; a CPU's keep theirs.
+    """A context in which a GPU multiplies float32 at this torch precision; a CPU keeps its own.
 
-    torch's compiler asks for the precision of all devices, so the GPU's alone cannot be set.
+    torch's compiler queries the precision of all devices, so it cannot be set for the GPU alone.
     """
     backends: Any = torch.backends  # whose annotations do not name `matmul`
     gpu, cpu = backends.cuda.matmul, backends.mkldnn.matmul
@@ -55,8 +55,8 @@ def float32_products(precision: str) -> Iterator[None]:
 
 
 def _precision() -> str:
-    """What is set. torch has no answer where somebody has set a GPU's alone: its compiler does, which puts
-    that back when it has traced, whatever another thread has set meanwhile.
+    """The precision in force. torch raises where only the GPU's has been set. Its compiler does that: after
+    tracing it restores the GPU's, whatever another thread has set meanwhile.
     """
     try:
         return torch.get_float32_matmul_precision()
@@ -72,6 +72,6 @@ def _let_this_thread_have_graphs() -> None:
     for name, value in (("tree_manager_containers", {}), ("tree_manager_locks", defaultdict(Lock))):
         setattr(cudagraph_trees.local, name, value)
         torch._C._stash_obj_in_tls(name, value)
-        # It counts no reference of its own, but drops one when the thread ends: what was freed then is freed
-        # again, and the process dies in some later garbage collection.
+        # torch takes no reference here but drops one when the thread ends: without this one the object would
+        # be freed twice, and the process would die in some later garbage collection.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))

@@ -1,6 +1,6 @@
-"""Files that strangers have written: JSON within bounds, weights that are finite tensors, or a sentence.
+"""Reads untrusted files: JSON within bounds, weights as finite tensors, or a CheckpointError.
 
-Nothing in them is imported, called or unpickled; what a file names is looked up in lists of ours.
+Nothing in them is imported, called or unpickled; names in a file are looked up in lists of ours.
 """
 
 import hashlib
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 METADATA, OLDER_METADATA = "policy.json", "robot_runtime.json"
-"""The file by which a folder of LeRobot's is known."""
+"""The file that marks a folder as a described LeRobot policy."""
 OPENPI = "openpi.json"
-"""The file by which a policy on somebody else's openpi server is known."""
+"""The file that marks a folder as a policy on an external openpi server."""
 ESTIMATOR = "estimator.json"
-"""The file by which a policy is known that sees the scene by itself."""
+"""The file that marks a policy that estimates the scene from images."""
 
 MAX_JSON_BYTES = 4 * 2**20
 MAX_DEPTH = 24
 MAX_TEXT = 4096
 MAX_SIZE, MAX_LAYERS = 65_536, 256
-"""Of a network: numbers in a layer, layers."""
+"""Limits of a network: numbers in a layer, layers."""
 MAX_NUMBER = 1e12
 """Largest number in a file, either sign."""
 
 
 def metadata_file(folder: Path) -> Path:
-    """The file that says what LeRobot's leave open, under its older name if only that is there."""
+    """The file that declares what LeRobot's files leave open, under its older name if only that exists."""
     older = folder / OLDER_METADATA
     return older if older.is_file() and not (folder / METADATA).is_file() else folder / METADATA
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a JSON file holds, if that is an object within bounds; CheckpointError says what is wrong."""
+    """The object in a JSON file; CheckpointError if it is missing, damaged or out of bounds."""
     try:
         if not path.is_file():
             raise CheckpointError(f"{path.parent} has no {path.name}")
@@ -61,7 +61,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":
-    """The tensors of a safetensors file, all finite; CheckpointError says what is wrong."""
+    """The tensors of a safetensors file, all finite; CheckpointError if missing, damaged or not finite."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -87,7 +87,7 @@ def refuse_unfinite(tensors: "dict[str, Tensor]", what: str) -> None:
 def value_of[T](kind: type[T], data: object) -> T:
     """A plain value, or a frozen dataclass by its fields' names; ValueError names what does not fit.
 
-    Types are looked at (`msgspec.convert`), and a field that there is not is refused.
+    Types are checked (`msgspec.convert`), and an unknown field is refused.
     """
     if is_dataclass(kind) and isinstance(data, dict):
         refuse_unknown(data, [field.name for field in fields(kind)])
@@ -98,13 +98,13 @@ def value_of[T](kind: type[T], data: object) -> T:
 
 
 def refuse_unknown(data: Mapping[str, object], known: Sequence[str]) -> None:
-    """ValueError names keys that are none: what is misspelt would count as not said."""
+    """ValueError names unknown keys: a misspelt one would count as not given."""
     if unknown := sorted(str(key)[:40] for key in data.keys() - set(known)):
         raise ValueError(f"there is no {', '.join(unknown[:8])!a}, but {', '.join(known)}")
 
 
 def refuse_oversized(sizes: object) -> None:
-    """ValueError: a whole number in a frozen dataclass is below 0 or beyond what a network may have."""
+    """ValueError: a whole number in a frozen dataclass is negative or beyond the limits of a network."""
     for name, value in vars(sizes).items():
         most = MAX_LAYERS if "layers" in name else MAX_SIZE
         for each in value if isinstance(value, tuple) else (value,):
@@ -113,7 +113,7 @@ def refuse_oversized(sizes: object) -> None:
 
 
 def whole_number(data: dict[str, Any], key: str, least: int, most: int) -> int:
-    """ValueError: it is none, or out of bounds."""
+    """A whole number under a key; ValueError: it is something else or out of bounds."""
     value = data[key]
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ValueError(f"{key} is a whole number from {least} to {most}, got {value!r}")
@@ -121,7 +121,7 @@ def whole_number(data: dict[str, Any], key: str, least: int, most: int) -> int:
 
 
 def number(data: dict[str, Any], key: str, otherwise: float) -> float:
-    """ValueError: it is none."""
+    """The number under a key, or the default; ValueError: it is something else."""
     value = data.get(key, otherwise)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ValueError(f"{key} is a number, got {value!r}")
@@ -129,7 +129,7 @@ def number(data: dict[str, Any], key: str, otherwise: float) -> float:
 
 
 def texts(data: dict[str, Any], key: str) -> tuple[str, ...]:
-    """None of them if there is nothing; ValueError: it is no list of texts."""
+    """The texts under a key, empty if it is missing; ValueError: it is not a list of texts."""
     value = data.get(key, ())
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise ValueError(f"{key} is a list of texts, got {value!r}")
@@ -137,11 +137,11 @@ def texts(data: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number that is of use")
+    raise ValueError(f"expected finite numbers, got {name}")
 
 
 def _out_of_bounds(data: Any) -> str | None:
-    """What of it is too deep, too long or too large; not by recursion, which has bounds of its own."""
+    """What is too deep, too long or too large, or None; iterative, because recursion has its own limit."""
     open_parts: list[tuple[Any, int]] = [(data, 1)]
     while open_parts:
         part, depth = open_parts.pop()
@@ -165,7 +165,8 @@ _WHOLE, _END = 256_000_000, 64_000_000
 def fingerprint(folder: Path) -> str:
     """SHA-256 of the weights in a folder, *.safetensors by their names; empty if there are none.
 
-    Of a file beyond 256 MB its size and first and last 64 MB count: some GB would hold up a server's start.
+    A file beyond 256 MB counts by its size and its first and last 64 MB: hashing gigabytes would delay the
+    server's start.
     """
     files = sorted(folder.glob("*.safetensors"))
     out = hashlib.sha256()

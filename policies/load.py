@@ -12,15 +12,15 @@ from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownName
 
 SCRIPTED = ("hold", "sine")
 HUB = "hf://"
-"""How the name of a folder on the hub begins."""
+"""Prefix of a folder on the Hugging Face hub."""
 DOWNLOADED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md")
-"""What is fetched of such a folder: nothing that could be code or a pickle."""
+"""Files to download from such a folder: nothing that could be code or a pickle."""
 
 
 def local_folder(name: str) -> Path:
-    """Where the files of hf://OWNER/NAME are, downloaded if they were not; anything else as it is.
+    """The local folder of hf://OWNER/NAME, downloaded if it is not yet here; any other name as a path.
 
-    CheckpointError: there is no such thing on the hub, or no way to it.
+    CheckpointError: the hub has no such folder or cannot be reached.
     """
     if not name.startswith(HUB):
         return Path(name)
@@ -29,11 +29,11 @@ def local_folder(name: str) -> Path:
     try:
         return Path(snapshot_download(name.removeprefix(HUB), allow_patterns=list(DOWNLOADED)))
     except (OSError, ValueError) as error:  # what the hub raises is one of these
-        raise CheckpointError(f"{name} cannot be had from the hub: {error}") from error
+        raise CheckpointError(f"{name} cannot be downloaded from the hub: {error}") from error
 
 
 def check_device(device: str) -> None:
-    """InvalidValueError: torch knows no such device, or has none here."""
+    """InvalidValueError: torch does not know the device, or the machine lacks it."""
     import torch
 
     try:
@@ -44,7 +44,7 @@ def check_device(device: str) -> None:
 
 
 def is_lerobot(folder: Path) -> bool:
-    """Whether LeRobot has saved a policy there."""
+    """Whether the folder is a policy saved by LeRobot."""
     try:
         return {"type", "input_features"} <= read_json(folder / "config.json").keys()
     except CheckpointError:
@@ -52,7 +52,7 @@ def is_lerobot(folder: Path) -> bool:
 
 
 def policy_names() -> tuple[str, ...]:
-    """Everything `load_policy` knows by name."""
+    """All names that `load_policy` accepts."""
     return (*SCRIPTED, *shipped_checkpoints())
 
 
@@ -67,23 +67,23 @@ def load_policy(
     max_row_error: float | None = None,
     hosts: tuple[str, ...] = (),
 ) -> Policy:
-    """A scripted policy, a shipped checkpoint, or what a folder holds: a checkpoint, ours or LeRobot's, or
-    the address of an openpi server. hf://OWNER/NAME is a folder on the hub, downloaded once.
+    """A scripted policy, a shipped checkpoint, or the content of a folder: a checkpoint, ours or LeRobot's,
+    or the address of an openpi server. hf://OWNER/NAME is a folder on the hub, downloaded once.
 
     schema: the robot a scripted policy is for; a checkpoint has its own.
-    device: where a checkpoint computes, in torch's words ("cpu", "cuda").
-    dtype: of the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA, "float32" or "bfloat16"; None: as the
-        checkpoint says. How far rows then are from those in float32 is measured, and in the log.
-    is_compiled: whether torch is to compile LeRobot's flows.
-    is_whole: whether a compiled one runs each chunk as one, which a GPU records as one graph.
-    max_row_error: how far they may be, as a share of their size; further is a CheckpointError.
-    hosts: machines that a folder may have asked besides this one.
-    UnknownNameError lists the valid names; CheckpointError says what is wrong with a folder.
-    InvalidValueError: a device that is not there, or an option that is not for this policy.
+    device: torch device of a checkpoint ("cpu", "cuda").
+    dtype: "float32" or "bfloat16" for the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA; None: as the
+        checkpoint declares. The deviation of rows from float32 is measured and logged.
+    is_compiled: whether torch compiles LeRobot's flows.
+    is_whole: whether a compiled flow runs each chunk as one unit, which a GPU records as one graph.
+    max_row_error: largest deviation of rows as a share of their size; beyond it a CheckpointError is raised.
+    hosts: machines besides this one that a folder may send observations to.
+    UnknownNameError lists the valid names; CheckpointError: the folder is missing something or damaged.
+    InvalidValueError: the device does not exist, or an option does not apply to this policy.
     """
     name = str(name_or_path)
     if schema is not FRANKA and name not in SCRIPTED:
-        raise InvalidValueError(f"{name} knows its robot: joints are told to {' and '.join(SCRIPTED)} only")
+        raise InvalidValueError(f"{name} knows its robot: joints apply to {' and '.join(SCRIPTED)} only")
     if name == "hold":
         return HoldPolicy(schema)
     if name == "sine":
@@ -112,14 +112,13 @@ def load_policy(
         return served
     if dtype is not None or is_compiled or is_whole or max_row_error is not None:
         raise InvalidValueError(
-            f"dtype, compile, one_graph and max_row_error are for LeRobot's flow policies; {name} is none"
+            f"dtype, compile, one_graph and max_row_error apply to LeRobot's flow policies; {name} is not one"
         )
     if is_lerobot(Path(name)):
         raise CheckpointError(
-            f"{name} is a policy of LeRobot's, which does not say what its numbers mean: "
-            f"`robot-runtime describe {name}` does, if the dataset was recorded here and is still there; "
-            "if not, with --joints 7 --gripper --fps 30, for a robot with those, or with --numbers --fps 10, "
-            "for a simulator"
+            f"{name} is a LeRobot policy, which does not declare what its numbers mean; run "
+            f"`robot-runtime describe {name}` if the dataset was recorded here and still exists; otherwise "
+            "add --joints 7 --gripper --fps 30 for a robot with those, or --numbers --fps 10 for a simulator"
         )
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy

@@ -1,13 +1,13 @@
-"""A policy on somebody else's openpi server: `OpenpiPolicy` asks it over WebSocket for every chunk.
+"""A policy on an external openpi server: `OpenpiPolicy` requests every chunk over WebSocket.
 
     Observation ─► names ─► msgpack ═ WebSocket ═ openpi server ═► actions ─► rows
 
-A folder with one file, `openpi.json`, says where it is and what its numbers mean:
+A folder with one file, `openpi.json`, declares its address and what its numbers mean:
 
     {"url": "ws://localhost:8000", "schema": {...}, "action_spec": {...}}  and names, tasks, api_key if needed
 
-Whoever made the folder does not choose whom this machine talks to: another host has to be named by the one
-who serves it (`serve --policy-host`).
+The author of the folder does not choose which machines this one connects to: the operator who serves it has
+to name any other host (`serve --policy-host`).
 """
 
 import ipaddress
@@ -36,15 +36,15 @@ from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.openpi import pack, unpack
 
 TIMEOUT_S = 30.0
-"""A first inference over there may compile."""
+"""Long, because the server may compile at its first inference."""
 MAX_ANSWER = 16 * 2**20
-"""Bytes of an answer; 1,024 rows of 64 doubles are half a million."""
+"""Largest answer in bytes; 1,024 rows of 64 doubles are half a million."""
 _PATH = re.compile(r"[\w./-]{0,256}")
 _API_KEY = re.compile(r"[\x20-\x7e]{1,1024}")
 
 
 class OpenpiPolicy:
-    """Answers with whole chunks, as openpi does. A connection that was lost is opened again."""
+    """Answers with whole chunks, as openpi does. A lost connection is opened again."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class OpenpiPolicy:
         api_key: str | None = None,
     ) -> None:
         """
-        action_spec: what the server's actions are once `names` has scaled them.
-        names: which entry of an observation is what; what it leaves out is as `Names.of` the schema has it.
-        ServerUnavailableError: nobody answers at the url, or not as openpi does.
+        action_spec: the server's actions after `names` has scaled them.
+        names: keys of an observation's entries; those it leaves out are as in `KeyMap.of` the schema.
+        ServerUnavailableError: no server answers at the url, or it is not an openpi server.
         """
-        if names is None or names.hand_pose is None:  # is sent where there is one
+        if names is None or names.hand_pose is None:  # it is sent only under a key
             schema = schema.without_hands()
         self.info = PolicyInfo(name=f"openpi {url}", action_spec=action_spec, schema=schema, tasks=tasks)
         self._url, self._names = url, (names or KeyMap()).over(KeyMap.of(schema))
@@ -71,9 +71,9 @@ class OpenpiPolicy:
 
     @classmethod
     def load(cls, folder: Path, *, hosts: tuple[str, ...] = ()) -> "OpenpiPolicy":
-        """From a folder with `openpi.json`; CheckpointError says what is wrong with that.
+        """The policy of a folder with `openpi.json`; CheckpointError: that file is invalid.
 
-        hosts: that it may name besides this machine.
+        hosts: hosts that it may name besides this machine.
         """
         path = folder / OPENPI
         data = read_json(path)
@@ -90,10 +90,10 @@ class OpenpiPolicy:
         return cls(url, schema=schema, action_spec=spec, names=names, tasks=tasks, api_key=key)
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
-        """As `Policy.infer`; all rows come at once, and the noise is theirs to draw."""
+        """As `Policy.infer`; all rows come at once, and the server draws the noise."""
         if not isinstance(request.sampler, ConstantSchedule) or request.inference_delay:
             raise InvalidValueError(
-                f"policy {self.info.name!r} samples by itself and knows no committed rows"
+                f"policy {self.info.name!r} has its own sampler and takes no committed rows"
             )
         answer = self._answer(pack(self._names.sent(request.observation)))
         spec = self.info.action_spec
@@ -103,13 +103,13 @@ class OpenpiPolicy:
         try:
             rows = self._names.rows(unpack(answer), spec)
         except (ValueError, TypeError) as error:
-            raise PolicyError(f"the openpi server's answer is none: {error}") from error
+            raise PolicyError(f"the openpi server's answer is invalid: {error}") from error
         if len(rows) < spec.horizon:
             raise PolicyError(f"the openpi server gave {len(rows)} rows, expected {spec.horizon}")
         return iter([rows[: spec.horizon]])
 
     def _answer(self, message: bytes) -> str | bytes:
-        """To a question that is put once more, on a new connection, if the first is lost; PolicyError."""
+        """The answer to a message, sent once more on a new connection if the first is lost; PolicyError."""
         try:
             return self._ask(message)
         except ConnectionClosed as error:
@@ -128,7 +128,7 @@ class OpenpiPolicy:
             self._connection.recv(timeout=0.0)
         except TimeoutError:
             pass
-        else:  # an answer too many: from here on each would be that to an older question
+        else:  # a surplus answer: from here on each would belong to an older request
             self._connection = self._connected()
         self._connection.send(message)
         return self._connection.recv(timeout=TIMEOUT_S)
@@ -138,7 +138,7 @@ class OpenpiPolicy:
         at = urlsplit(self._url)
         port = at.port or (443 if at.scheme == "wss" else 80)
         try:
-            # A socket of our own is not sent on elsewhere, by a redirect or a proxy.
+            # A socket of our own cannot be sent elsewhere by a redirect or a proxy.
             to_it = self._open.enter_context(socket.create_connection((at.hostname, port), TIMEOUT_S))
             connection = self._open.enter_context(
                 connect(
@@ -150,14 +150,14 @@ class OpenpiPolicy:
                     logger=quiet_logger(__name__),
                 )
             )
-            connection.recv(timeout=TIMEOUT_S)  # metadata, which says nothing that can be relied on
+            connection.recv(timeout=TIMEOUT_S)  # metadata, which is not reliable
         except (OSError, ValueError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
             raise ServerUnavailableError(f"no openpi server answers at {self._url}: {error}") from error
         return connection
 
 
 def _checked_url(url: object, hosts: tuple[str, ...]) -> str:
-    """ValueError: it is none, or leads to a host that nobody has agreed to."""
+    """The url; ValueError: it is not a WebSocket url, or names a host that the operator has not allowed."""
     at = urlsplit(url) if isinstance(url, str) else None
     if (
         at is None
@@ -172,7 +172,7 @@ def _checked_url(url: object, hosts: tuple[str, ...]) -> str:
         raise ValueError(f"url is ws://HOST:PORT/NAME, got {url!r:.200}")
     if not _is_here(at.hostname) and at.hostname not in hosts:
         raise ValueError(
-            f"it would ask {at.hostname}, another machine: say --policy-host {at.hostname} if you agree"
+            f"it would ask {at.hostname}, another machine; to allow this, add --policy-host {at.hostname}"
         )
     return at.geturl()
 

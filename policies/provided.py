@@ -1,4 +1,4 @@
-"""What commands of `robot_runtime` use of policies; see `robot_runtime.providers`."""
+"""Functions of policies that commands of `robot_runtime` use; see `robot_runtime.providers`."""
 
 from policies.correction import head_for
 

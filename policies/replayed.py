@@ -1,12 +1,12 @@
-"""A function of tensors on memory that stays where it is, so that a GPU can replay it: `Replayed`.
+"""Runs a function of tensors on fixed memory, so that a GPU can replay it: `Replayed`.
 
     inputs ─► copied into buffers │ work, work ─► out 1 │ work ─► out 2 │
                                   └──── one graph ─────┘└─ the next ───┘
 
-A CUDA graph holds addresses, not values: what changes from one run to the next has to be in the buffers. All
-work up to an output is one graph, which the host launches at once; between graphs it can have an output
-fetched. On a CPU the same function runs on the same buffers, without graphs; so it does where a GPU cannot
-record it, which the log says once.
+A CUDA graph holds addresses, not values: everything that changes between runs has to be in the buffers. All
+work up to an output is one graph, which the host launches at once; between graphs it can fetch an output. On
+a CPU the same function runs on the same buffers, without graphs; so it does where a GPU cannot record it,
+which is logged once.
 """
 
 import logging
@@ -17,11 +17,11 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 NUM_WARM = 2
-"""Runs before a GPU records: at the first torch compiles, and libraries make what they keep."""
+"""Runs before a GPU records: in the first one torch compiles and libraries allocate their workspaces."""
 
 
 class Replayed:
-    """Of one kind of inputs: their names, shapes and formats stay."""
+    """Replays a function for inputs of fixed names, shapes and formats."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Replayed:
         num_outputs: int,
     ) -> None:
         """
-        function: from the buffers to the outputs, one after the other. It asks nothing of the host that is
-            different in another run, and waits for no device.
-        inputs: of one run.
+        function: from the buffers to the outputs, one after the other. It must not depend on host values that
+            change between runs, nor wait for a device.
+        inputs: example inputs of one run.
         """
         self._function, self._num_outputs = function, num_outputs
         self._inputs = {
@@ -44,7 +44,7 @@ class Replayed:
         self._num_runs = 0
 
     def run(self, inputs: Mapping[str, Tensor]) -> Iterator[Tensor]:
-        """The outputs; the next run may write into them."""
+        """The outputs, which the next run may overwrite."""
         for name, buffer in self._inputs.items():
             buffer.copy_(inputs[name], non_blocking=True)
         self._num_runs += 1
@@ -58,12 +58,12 @@ class Replayed:
 
     def _record(self) -> None:
         try:
-            with torch.cuda.stream(torch.cuda.current_stream()):  # a graph that fails does not go back to it
+            with torch.cuda.stream(torch.cuda.current_stream()):  # a failed graph does not restore it
                 self._graphs = self._recorded()
         except RuntimeError as error:
             self._is_recorded = False
             reason = str(error).partition("\n")[0]
-            logger.warning("a chunk cannot be recorded as one graph, and goes on without: %s", reason)
+            logger.warning("a chunk cannot be recorded as one graph and runs without one: %s", reason)
 
     def _recorded(self) -> list[tuple[torch.cuda.CUDAGraph, Tensor]]:
         pool, outputs, graphs = torch.cuda.graph_pool_handle(), self._function(self._inputs), []

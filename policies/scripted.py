@@ -1,4 +1,4 @@
-"""Policies that are formulas: exact, instant and without torch, for tests and benchmarks."""
+"""Policies defined by formulas: exact, instant and without torch, for tests and benchmarks."""
 
 from collections.abc import Iterator
 from typing import get_args
@@ -26,7 +26,7 @@ FRANKA = Schema.of(
 
 
 def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:
-    """Every part of the robot where it is, row after row."""
+    """Waypoints that keep every part of the robot at its measured position."""
     rows_of: dict[Quantity, np.ndarray] = {}
     for name, part in state.parts.items():
         match part:
@@ -47,7 +47,7 @@ def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:
 
 
 def takes_anything(horizon: int) -> Capabilities:
-    """Of a policy that is a formula: any sampler part, prefix and state rolled forward will do."""
+    """Capabilities of a scripted policy: any sampler part, any prefix, a state rolled forward."""
     return Capabilities(
         samplers=get_args(SamplerPart),
         max_inference_delay=horizon - 1,
@@ -57,7 +57,7 @@ def takes_anything(horizon: int) -> Capabilities:
 
 
 class HoldPolicy:
-    """Stay: every row repeats the measured state. Accepts any task text, sampler part and seed."""
+    """Holds position: every row repeats the measured state. Accepts any task text, sampler part and seed."""
 
     name = "hold"
 
@@ -83,12 +83,12 @@ class HoldPolicy:
         return in_blocks(self._waypoints(request).encode(self._spec, state), request, self._block_rows)
 
     def _waypoints(self, request: ChunkRequest) -> Waypoints:
-        """Where it leads, row by row."""
+        """The plan, row by row."""
         return still_waypoints(request.observation.state, self._spec.horizon)
 
 
 class InstantPolicy:
-    """Answers at once with the same numbers, whatever it is asked: all that is left is the runtime."""
+    """Answers at once with constant rows, so that only the runtime's own time is measured."""
 
     def __init__(self, schema: Schema, action_spec: ActionSpec) -> None:
         self.info = PolicyInfo(name="instant", action_spec=action_spec, schema=schema)
@@ -99,11 +99,11 @@ class InstantPolicy:
 
 
 class SinePolicy(HoldPolicy):
-    """Swing the joints: q(t) = q_k + amplitude (sin wt - sin wt_k), w = 2 pi frequency, robot's clock.
+    """Swings the joints: q(t) = q_k + amplitude (sin wt - sin wt_k), w = 2 pi frequency, robot's clock.
 
-    q_k is the last committed row, so a motion goes on from where the robot was told to be. An arm lags behind
-    that, and a motion that went on from where it is measured would wander off and shake. Without committed
-    rows k is the observation: a robot at rest, or a method that tells no plan. Needs joint columns.
+    q_k is the last committed row, so a motion continues from the last command. An arm lags behind its
+    command, and a motion continued from the measured joints would drift and shake. Without committed rows k
+    is the observation: the robot is stationary, or the method sends no plan. Needs joint columns.
     """
 
     name = "sine"
@@ -130,17 +130,17 @@ class SinePolicy(HoldPolicy):
 
     def _waypoints(self, request: ChunkRequest) -> Waypoints:
         state, planned = request.observation.state, request.prev_action_chunk
-        told, k = Waypoints({}), 0
+        committed, k = Waypoints({}), 0
         if planned is not None and len(planned):
             k = max(request.inference_delay, 1) - 1
             chunk = ActionChunk(spec=self._spec, rows=planned, anchor=state, request_id=0, epoch=0)
-            told = Waypoints.from_chunk(chunk)
+            committed = Waypoints.from_chunk(chunk)
         t_ns = state.t_ns + self._spec.dt_ns * np.arange(self._spec.horizon)
         swing = self.displacement(t_ns) - self.displacement(t_ns[k : k + 1])  # (H,)
         rows_of = dict(super()._waypoints(request).rows_of)
         for name, part in state.parts.items():
             if isinstance(part, ArmState):
-                begin = told.rows_of[name, "q"][k] if (name, "q") in told.rows_of else part.q
+                begin = committed.rows_of[name, "q"][k] if (name, "q") in committed.rows_of else part.q
                 rows_of[name, "q"] = begin + swing[:, None]
         return Waypoints(rows_of)
 

@@ -1,4 +1,4 @@
-"""Where checkpoints are found. No torch."""
+"""Finds checkpoints by name or path. No torch."""
 
 from pathlib import Path
 
@@ -14,34 +14,31 @@ def shipped_checkpoints() -> tuple[str, ...]:
 
 
 def checkpoint_for(task: str, recipe: str) -> str | None:
-    """The shipped checkpoint of a task that was trained with this recipe, TASK-RECIPE, or the task's own;
-    None if there is neither."""
+    """The shipped checkpoint of a task: TASK-RECIPE if it was trained with this recipe, else TASK; None if
+    neither exists."""
     names = shipped_checkpoints()
     return next((name for name in (f"{task}-{recipe}", task) if name in names), None)
 
 
 def refuse_left_out(name: str) -> None:
-    """CheckpointError for a name whose weights are too big for the wheel: where they are."""
+    """Raises a CheckpointError for a name whose weights are not in the wheel, with where to find them."""
     if name in _names() and name not in shipped_checkpoints():
         raise CheckpointError(
             f"the weights of {name!r} are not in the installed package, which has those of "
             f"{', '.join(shipped_checkpoints())}; they are in the repository: in a clone {name!r} works "
-            f"as it is, and elsewhere the clone's folder policies/checkpoints/{name} does in its place"
+            f"as it is; elsewhere, use the clone's folder policies/checkpoints/{name}"
         )
 
 
 def find_checkpoint(name_or_path: str | Path) -> Path:
-    """The folder of a shipped checkpoint's name, or of a path.
-
-    CheckpointError lists the shipped names if there is neither.
-    """
+    """The folder of a shipped checkpoint, or of a path; CheckpointError lists the shipped names."""
     if str(name_or_path) in shipped_checkpoints():
         return _SHIPPED / str(name_or_path)
     folder = Path(name_or_path)
     if not folder.is_dir():
         refuse_left_out(str(name_or_path))
         names = ", ".join(shipped_checkpoints()) or "none"
-        raise CheckpointError(f"no checkpoint folder {str(folder)!r}; checkpoints that are shipped: {names}")
+        raise CheckpointError(f"no checkpoint folder {str(folder)!r}; shipped checkpoints: {names}")
     return folder
 
 

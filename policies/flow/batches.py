@@ -1,4 +1,4 @@
-"""What the network is shown: one batch per recipe.
+"""Training batches, one kind per recipe.
 
 x = (1-t) noise + t action     the network learns v = action - noise, t from 0 (noise) to 1 (action);
                                openpi's and FASTER's t runs the other way and their v has the other sign
@@ -15,7 +15,7 @@ from policies.flow.recipes import MixedSchedule, Offset, Prefix
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """What the network is shown, and what its answer is held against."""
+    """Inputs of the network and the targets of its output."""
 
     features: Tensor
     """(B, F), or (B, K, F) for branches that share an observation."""
@@ -37,7 +37,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Draw:
-    """Samples of one step before a recipe has looked at them."""
+    """The samples of one training step before a recipe is applied."""
 
     dataset: Dataset
     index: Tensor
@@ -53,8 +53,8 @@ class Draw:
     def times(self) -> Tensor:
         """Flow times (B,) in [0, 0.999], density falling to zero at 1: 1 - Beta(1.5, 1), as openpi (pi0).
 
-        Most are near the noise, where the network has to choose what to do. Stratified over the batch, which
-        takes nothing from the distribution and much from the variance of the loss.
+        Most are near the noise, where the network has to choose what to do. They are stratified over the
+        batch, which keeps the distribution and lowers the variance of the loss.
         """
         batch = len(self.index)
         u = (torch.arange(batch) + self.rand(batch)) / batch
@@ -101,13 +101,13 @@ class Draw:
 
 
 def plain_batch(draw: Draw) -> Batch:
-    """Every row at the sample's one time."""
+    """A batch in which all rows of a sample share one flow time."""
     t = draw.times()[:, None].expand(draw.rows.shape[:2])
     return draw.batch(t, torch.zeros(t.shape, dtype=torch.bool))
 
 
 def prefix_batch(draw: Draw, recipe: Prefix) -> Batch:
-    """Committed rows nearly clean at time 1 (arXiv 2512.05964).
+    """A batch with committed rows nearly clean at time 1 (arXiv 2512.05964).
 
     row    0   1  ...  d-1  |   d   d+1  ...  H-1
     t      1   1  ...   1   |   t    t   ...   t      one t per sample
@@ -119,7 +119,7 @@ def prefix_batch(draw: Draw, recipe: Prefix) -> Batch:
 
 
 def mixed_batch(draw: Draw, recipe: MixedSchedule) -> Batch:
-    """Committed rows clean at time 1, open ones on the horizon-aware schedule or all at one time."""
+    """A batch with committed rows clean at time 1, open ones on the horizon-aware schedule or at one time."""
     lengths = draw.all_lengths(recipe.max_delay)
     is_prefix = draw.prefix(lengths)
     rho = draw.times()
@@ -136,7 +136,7 @@ def horizon_aware_times(
 ) -> Tensor:
     """Flow times (B, H) of the rows when the whole chunk is at t (B,): FASTER, equations 5 to 10.
 
-    Row i of d..H-1 stands at q = (i - d) / (H - 1 - d) and is finished when the chunk's time reaches
+    Row i of d..H-1 has the relative position q = (i - d) / (H - 1 - d) and is finished when the chunk reaches
     1 - (1 - q^alpha) u0; the paper counts the other way, rho = 1 - t, tau_i = 1 - t_i. At the sampler's steps
     these are `core.schedule.flow_times`; training draws t anywhere.
     """
@@ -148,14 +148,14 @@ def horizon_aware_times(
 
 
 def offset_batch(draw: Draw, recipe: Offset, input_noise: float) -> Batch:
-    """The chunk begins k rows after the scene was seen, where the robot will be by then.
+    """A batch whose chunks begin k rows after the scene was seen, from the robot state expected by then.
 
-    A sample with commitments begins at its last given row, which is where its robot is bound to be.
+    A sample with commitments begins at its last given row, where its robot is certain to be.
     """
     given = draw.dataset.num_committed[draw.index]
     k = torch.where(given > 0, given - 1, draw.all_lengths(recipe.max_delay))
     robot, rows, exists = _branch(draw, k)
-    # The noise is drawn anew for the robot's features: those drawn with the sample's own are replaced.
+    # The robot's features are replaced, so their input noise is drawn again.
     robot = robot + input_noise * torch.randn(robot.shape, generator=draw.generator)
     t = draw.times()[:, None].expand(exists.shape)
     return Batch(
@@ -170,7 +170,7 @@ def offset_batch(draw: Draw, recipe: Offset, input_noise: float) -> Batch:
 
 
 def shared_batch(draw: Draw, recipe: Offset, input_noise: float) -> Batch:
-    """All branches k = 0..max_delay of every sample, each with its own noise and time.
+    """A batch of all branches k = 0..max_delay of every sample, each with its own noise and time.
 
     Branches that would begin with a row that was given bear no loss.
     """

@@ -22,7 +22,7 @@ from robot_runtime.errors import CheckpointError, UnknownNameError
 
 FORMAT = 2
 BEFORE_RECIPES = Prefix(max_delay=12)
-"""How the checkpoints were trained that do not say."""
+"""The recipe of checkpoints that do not declare one."""
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 
 
@@ -31,7 +31,7 @@ class Checkpoint:
     """Everything that makes a trained policy run, and how it was trained."""
 
     info: PolicyInfo
-    """What it is and what it may be asked for; tasks in the order of the network's task embedding."""
+    """Name, spec and capabilities; tasks in the order of the network's task embedding."""
     model: FlowTransformer
     model_config: ModelConfig
     feature_config: FeatureConfig
@@ -40,11 +40,11 @@ class Checkpoint:
     rows: Normaliser
     """Statistics (H, D) of the relative rows."""
     num_steps: int
-    """Euler steps when nobody asks for another number."""
+    """Default number of Euler steps."""
     training: Mapping[str, object]
-    """Seed, steps and the like, as plain values: for people and the model card."""
+    """Seed, steps and the like as plain values, for readers and the model card."""
     recipe: Recipe = BEFORE_RECIPES
-    """What the policy was shown in training."""
+    """The recipe it was trained with."""
 
 
 def save(checkpoint: Checkpoint, folder: Path) -> None:
@@ -70,7 +70,7 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def load(name_or_path: str | Path) -> Checkpoint:
-    """The checkpoint in a folder, or shipped under a name; CheckpointError says what is wrong with it."""
+    """The checkpoint in a folder, or shipped under a name; CheckpointError if it is missing or invalid."""
     folder = find_checkpoint(name_or_path)
     config, tensors = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
     try:
@@ -102,14 +102,14 @@ def load(name_or_path: str | Path) -> Checkpoint:
 
 
 def _info(config: dict) -> PolicyInfo:
-    """A file of before `prefix_at_rest` is of our own tasks, whose demonstrations show that, or of an env."""
-    said = config["policy"]
-    can = {"prefix_at_rest": "env" not in config["training"], **said["capabilities"]}
-    return PolicyInfo.from_dict(said | {"capabilities": can})
+    """The policy info of a file; without `prefix_at_rest`, it is true for our own tasks, false for an env."""
+    policy = config["policy"]
+    can = {"prefix_at_rest": "env" not in config["training"], **policy["capabilities"]}
+    return PolicyInfo.from_dict(policy | {"capabilities": can})
 
 
 def _older_info(config: dict, recipe: Recipe) -> PolicyInfo:
-    """Of a file of format 1, which says what it may be asked for by its recipe alone."""
+    """The policy info of a file of format 1, whose capabilities follow from its recipe alone."""
     spec = ActionSpec.from_dict(config["action_spec"])
     rows = checked_execution_horizon(config.get("execution_horizon"), spec.horizon)
     return PolicyInfo(
@@ -171,17 +171,17 @@ def write_card(
 
 
 def _asked(checkpoint: Checkpoint) -> list[str]:
-    """How often, if it says so."""
+    """The card's sentence on the execution horizon, if the policy declares one."""
     rows = checkpoint.info.capabilities.execution_horizon
     return [] if rows is None else ["", f"Under the default method it is best asked every {rows} rows."]
 
 
 def _robot(checkpoint: Checkpoint) -> list[str]:
-    """What it sees of the robot."""
+    """The robot quantities that the policy sees, in words."""
     shown, schema = checkpoint.feature_config, checkpoint.info.schema
     named = {
         "joints": shown.use_joints and bool(schema.arms),
-        "the hand's pose": shown.use_hand_pose and bool(schema.arms),
+        "the end-effector pose": shown.use_hand_pose and bool(schema.arms),
         "gripper": bool(schema.grippers),
         "the base's speed": bool(schema.bases),
         **{name.replace("_", " "): True for name in schema.measured},
@@ -190,23 +190,23 @@ def _robot(checkpoint: Checkpoint) -> list[str]:
 
 
 def _origin(training: Mapping[str, object]) -> str:
-    """Whose demonstrations it learned from."""
+    """The origin of the demonstrations, in words."""
     if datasets := training.get("datasets"):
         return f"Trained on {datasets}"
     return "Trained on simulated demonstrations only"
 
 
 def _scene(checkpoint: Checkpoint, folder: Path) -> str:
-    """Through what it knows of the scene."""
+    """The scene inputs of the policy, in words."""
     num_numbers = checkpoint.info.schema.environment_state_dim
     if not (folder / ESTIMATOR).is_file():
         names = ", ".join(checkpoint.info.schema.environment_state_names)
         return f"{num_numbers} numbers of scene state{names and f' ({names})'}, no images"
-    eyes = json.loads((folder / ESTIMATOR).read_text())
-    height, width = eyes["size"]
+    estimator = json.loads((folder / ESTIMATOR).read_text())
+    height, width = estimator["size"]
     return (
-        f"pictures of {' and '.join(eyes['cameras'])} ({width} x {height} pixels), by way of {num_numbers} "
-        "numbers that an estimator tells of the scene, half of them how surely"
+        f"images of {' and '.join(estimator['cameras'])} ({width} x {height} pixels), which an estimator "
+        f"reduces to {num_numbers} numbers on the scene, half of them confidences"
     )
 
 

@@ -1,4 +1,4 @@
-"""Demonstrations as tensors: what all recipes draw their batches from."""
+"""Demonstrations as tensors, from which all recipes draw their batches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ HandPoses = HandPose | Mapping[str, HandPose]
 
 
 class Demonstration(Protocol):
-    """One training sample: what was seen, and what the demonstrator did from then on."""
+    """One training sample: an observation, and what the demonstrator did from then on."""
 
     @property
     def observation(self) -> Observation: ...
@@ -48,13 +48,13 @@ class Demonstration(Protocol):
 
     @property
     def num_committed(self) -> int:
-        """First rows that were given and not chosen: an older plan's, which runs whatever was seen since."""
+        """First rows that were given, not chosen: those of an older plan, which run in any case."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Statistics:
-    """What normalises states and rows, and the order of tasks: a fine-tuned policy keeps those it has."""
+    """Normalisers of states and rows, and the order of tasks; fine-tuning keeps those of the policy."""
 
     features: Normaliser
     """(F,)"""
@@ -77,12 +77,12 @@ class Dataset:
     """(N,) rows that were given."""
     statistics: Statistics
     robot_dim: int
-    """First features that are the robot's own, R; the rest is the scene."""
+    """Number R of leading features that describe the robot; the rest is the scene."""
     future_robot: Tensor
-    """(N, K + 1, R) normalised: the robot's features 0 to K rows later, if it follows the rows. K is 0 unless
-    it was asked for."""
+    """(N, K + 1, R) normalised: the robot's features 0 to K rows later if it follows the rows; K is 0 except
+    for the recipe Offset."""
     future_shift: Tensor
-    """(N, K + 1, D) [rad, m]: how far a row's origin has moved by then."""
+    """(N, K + 1, D) [rad, m]: displacement of a row's origin by then."""
 
 
 def make_dataset(
@@ -98,7 +98,7 @@ def make_dataset(
     """The demonstrations a recipe can use, with robot states rolled forward if it is `Offset`.
 
     statistics: of the policy to start from; None takes those of all demonstrations.
-    hand_pose: needed to roll forward if the features have the hand's pose.
+    hand_pose: needed to roll forward if the features include the end-effector pose.
     InvalidValueError: a demonstration does not fit schema or spec, has another task, or none is left.
     """
     if not demonstrations:
@@ -116,9 +116,9 @@ def make_dataset(
         raise InvalidValueError(
             f"the policy to start from knows {statistics.tasks}, demonstrations are of {texts}"
         )
-    if features.shape[1] != (told := len(statistics.features.mean)):
+    if features.shape[1] != (expected := len(statistics.features.mean)):
         raise InvalidValueError(
-            f"the policy to start from is told {told} numbers, demonstrations tell {features.shape[1]}"
+            f"the policy to start from takes {expected} numbers, demonstrations have {features.shape[1]}"
         )
     kept = np.flatnonzero([is_usable(d.num_committed, recipe) for d in demonstrations])
     if not len(kept):
@@ -154,7 +154,7 @@ def _shown(
 
 
 def _relative_rows(demonstrations: Sequence[Demonstration], spec: ActionSpec) -> Float[np.ndarray, "n H D"]:
-    """Rows from the origin of their own observation."""
+    """Rows relative to the origin of their own observation."""
     rows = np.empty((len(demonstrations), spec.horizon, spec.dim))
     for i, d in enumerate(demonstrations):
         if d.rows.shape != rows.shape[1:] or not np.isfinite(d.rows).all():
@@ -166,10 +166,10 @@ def _relative_rows(demonstrations: Sequence[Demonstration], spec: ActionSpec) ->
 
 
 def is_usable(num_committed: int, recipe: Recipe | None) -> bool:
-    """Whether a recipe can show a demonstration whose first rows were given.
+    """Whether a recipe can use a demonstration whose first rows were given.
 
-    Plain and Residual cannot say that they were. Offset starts a chunk at the last given row (where the
-    robot is bound to be), so with one row more than its longest offset it still can.
+    Plain and Residual cannot mark them as given. Offset starts a chunk at the last given row, where the robot
+    is certain to be, so it accepts one row more than its longest offset.
     """
     match recipe:
         case None:
@@ -191,15 +191,15 @@ def roll_forward(
     tracking_lag_s: float,
     hand_pose: HandPoses | None,
 ) -> list[RobotState]:
-    """States 0, 1, ... `num_rows` rows later of a robot that follows the rows, the first one measured.
+    """The states of a robot that follows the rows, 0 (measured), 1, ... `num_rows` rows later.
 
     Between two rows the setpoint r moves evenly, r' = m, and the joints follow it by lag q' = r - q:
 
         q(dt) = r(dt) - m lag + (q(0) - r(0) + m lag) exp(-dt / lag)
 
-    Without lag q is r, and q' is m of the interval that has just ended. Grippers are where they are
-    commanded, parts that the rows do not move stay as they are.
-    ValueError: the rows say of an arm something else than absolute joint positions.
+    Without lag q is r, and q' is m of the interval that has just ended. Grippers are at their commanded
+    width; parts that the rows do not move keep their state.
+    ValueError: the rows command an arm by anything but absolute joint positions.
     """
     joints = [(f, c) for f, c in spec.columns() if isinstance(f, JointPosition)]
     others = [
@@ -227,7 +227,7 @@ def roll_forward(
 def _followed(
     r: Float[np.ndarray, "2 N"], q: Float[np.ndarray, " N"], dt_s: float, tracking_lag_s: float
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
-    """Joints and their velocities a row later, led from r[0] to r[1]."""
+    """Joints and their velocities a row later, while the setpoint moves from r[0] to r[1]."""
     m = (r[1] - r[0]) / dt_s
     if tracking_lag_s <= 0.0:
         return r[1], m
@@ -244,7 +244,7 @@ def _futures(
     recipe: Offset,
     hand_pose: HandPoses | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features (N, K + 1, F) of later robots in the old scene, and shifts (N, K + 1, D) of their origins."""
+    """Features (N, K + 1, F) of later states in the old scene, and shifts (N, K + 1, D) of their origins."""
     refuse_beyond_chunk(recipe, spec.horizon)
     hands = [name for name, arm in schema.arms.items() if arm.has_hand and config.use_hand_pose]
     if any(hand_pose_of(hand_pose, name) is None for name in hands):

@@ -28,7 +28,7 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredDemonstration:
-    """A demonstration out of a file, or told otherwise; fits `policies.flow.dataset.Demonstration`."""
+    """A demonstration from a file or another source; fits `policies.flow.dataset.Demonstration`."""
 
     observation: Observation
     rows: Float[np.ndarray, "H D"]
@@ -39,9 +39,9 @@ class StoredDemonstration:
 
 
 def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> None:
-    """Write state, environment state, task and rows; images are left out. The file is there when it is whole.
+    """Write state, environment state, task and rows, without images. The file appears once it is complete.
 
-    All demonstrations need what was measured in the first, of each part, and environment states of one size.
+    All demonstrations need the quantities measured in the first one, and environment states of one size.
     """
     observations = [d.observation for d in demonstrations]
     states = [observation.state for observation in observations]
@@ -54,7 +54,7 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
         arrays[_QUANTITY + name] = np.array([state.measured[name] for state in states])
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:  # a path would get .npz added to it
+    with part.open("wb") as file:  # numpy would append .npz to a path
         np.savez(
             file,
             t_ns=np.array([state.t_ns for state in states]),
@@ -72,11 +72,11 @@ _ENTRIES: dict[type[PartState], dict[str, str]] = {
     GripperState: {"width": "gripper_width"},
     BaseState: {"x_WB": "pose_world_base", "V_WB_B": "twist_world_base"},
 }
-"""What the arrays of each kind of part are called; those of a part with a name of its own begin with that."""
+"""Array names of each kind of part; they are prefixed with the part's name if it is not the default."""
 _DEFAULT_NAMES: dict[type[PartState], str] = {ArmState: ARM, GripperState: GRIPPER, BaseState: BASE}
 _KIND_OF = {entry: kind for kind, entries in _ENTRIES.items() for entry in entries.values()}
 _QUANTITY = "measured:"
-"""What the arrays of further quantities begin with."""
+"""Prefix of the arrays of further measured quantities."""
 
 
 def _prefix(part: str, kind: type[PartState]) -> str:
@@ -98,7 +98,7 @@ def _arrays_of(name: str, measured: Sequence[PartState]) -> dict[str, Any]:
 
 
 def _parts_in(arrays: Mapping[str, np.ndarray]) -> dict[str, type[PartState]]:
-    """The parts that a file tells of, in the order of its arrays."""
+    """The parts in a file, in the order of its arrays."""
     out: dict[str, type[PartState]] = {}
     for key in arrays:
         name, _, entry = key.rpartition(".")
@@ -118,7 +118,7 @@ def _part(name: str, kind: type[PartState], arrays: Mapping[str, np.ndarray], i:
 
 
 def load_demonstrations(path: Path) -> list[StoredDemonstration]:
-    """Inverse of `save_demonstrations`; InvalidValueError if the file is something else."""
+    """The inverse of `save_demonstrations`; InvalidValueError if the file is something else."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

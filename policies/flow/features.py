@@ -1,12 +1,11 @@
-"""What the network sees and says, in numbers it likes: state features and normalised rows.
+"""Inputs and outputs of the network: state features and normalised rows.
 
     robot columns  --- minus where it is measured --->  relative rows  --- (x - mean) / std --->  network
     [rad, m]       <----------- plus that ------------                 <--- mean + std x ------
 
-Absolute columns are counted from the joints, the base and the position of the hand measured at the
-observation: a chunk then starts near zero wherever the robot is, which is far better conditioned.
-Statistics are per row and column, because row 0 hardly leaves the measured joints and row H-1 leaves them
-most.
+Absolute columns are relative to the joints, the base and the end-effector position measured at the
+observation, so a chunk starts near zero wherever the robot is, which is far better conditioned. Statistics
+are per row and column, because row 0 hardly differs from the measured joints and row H-1 differs most.
 """
 
 from collections.abc import Sequence
@@ -31,8 +30,8 @@ from robot_runtime.core.values.state import (
 from robot_runtime.core.values.transforms import rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
-MIN_STD_TURN = 0.03  # of a number of a rotation: less is the noise of who measured it, or a hand that gives
-NEAR = 0.3  # [m]: how far off the hand sees differences
+MIN_STD_TURN = 0.03  # for numbers of a rotation: less is measurement noise or compliance of the arm
+NEAR = 0.3  # [m]: distance from the end effector within which differences are resolved
 MAX_SIGMA = 5.0  # features beyond this many standard deviations are clipped
 
 
@@ -41,24 +40,25 @@ class FeatureConfig:
     """Which parts of an observation the network sees besides gripper and environment state."""
 
     use_joints: bool = True
-    """Joint positions (N,). Off for demonstrations of people, who have none: the hand tells of the arm."""
+    """Joint positions (N,). Off for demonstrations by people, which have none, only the hand's pose."""
     use_hand_pose: bool = True
     """Position (3) and 6D rotation (6) of `X_BE`; follows from the joints, but saves learning kinematics."""
     use_joint_velocity: bool = True
-    """`dq` (N,): a plan has to start at the speed the arm has. A teleoperator's last action shows in it, and
-    policies like to copy that; a planner's does not matter, so it is on."""
+    """`dq` (N,): a plan has to start at the arm's speed. It reveals a teleoperator's last action, which
+    policies tend to copy; with a planner that does no harm, so it is on."""
     points: tuple[int, ...] = ()
-    """Sizes of the points (x, y, z) or (x, y), in B, that the environment state begins with. Those of three
-    are also seen from the hand, up to `NEAR`: in a room, a centimetre is little of a point's deviation."""
+    """Sizes of the points (x, y, z) or (x, y), in B, that the environment state begins with. Points in space
+    are also given relative to the end effector, saturating at `NEAR`: in a room, a centimetre is a small
+    share of a point's deviation."""
     use_world_pose: bool = False
-    """Where a mobile base and its hand are in the world: for policies that tell the hand there."""
+    """Poses of a mobile base and its end effector in the world, for policies with rows in the world."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "points", tuple(self.points))  # a file has lists
 
     @property
     def needs_hand(self) -> bool:
-        """Whether a robot has to measure the pose of its hand."""
+        """Whether a robot has to measure its end-effector pose."""
         return self.use_hand_pose or self.use_world_pose or bool(points_in_space(self.points))
 
 
@@ -66,14 +66,15 @@ def state_features(
     observation: Observation, schema: Schema, config: FeatureConfig
 ) -> Float[np.ndarray, " F"]:
     """The state as one vector, without what the config leaves out: q, gripper width, p_BE, 6D rotation of
-    `X_BE`, dq, `V_WB_B`, scene. With several arms each of these is there for every arm, in the order of the
-    schema.
+    `X_BE`, dq, `V_WB_B`, scene. With several arms each of these is repeated for every arm, in the order of
+    the schema.
 
-    Where a mobile base is in the world is left out, for its rows count from there, unless it is asked for:
-    then x, y, cos yaw, sin yaw and the hands' positions there come after the twist. Points seen from the hand
-    (`FeatureConfig.points`) come before the scene: they are different for a robot elsewhere.
+    The pose of a mobile base in the world is left out, because its rows are relative to it, unless
+    `use_world_pose` is set: then x, y, cos yaw, sin yaw and the end effectors' positions in the world come
+    after the twist. Points relative to the end effector (`FeatureConfig.points`) come before the scene, since
+    they change with the robot state.
 
-    ValueError: the observation lacks a part or has another size than the schema says, or is not finite.
+    ValueError: the observation lacks a part, differs in size from the schema, or is not finite.
     """
     state, environment = observation.state, observation.environment_state
     if environment.shape != (schema.environment_state_dim,):
@@ -112,7 +113,7 @@ def state_features(
 
 
 def turns_in_features(schema: Schema, config: FeatureConfig) -> list[slice]:
-    """Where `state_features` has the rotations of hands."""
+    """Slices of `state_features` that hold end-effector rotations."""
     if not config.use_hand_pose:
         return []
     at = len(schema.grippers) + sum(arm.num_joints for arm in schema.arms.values() if config.use_joints)
@@ -121,7 +122,7 @@ def turns_in_features(schema: Schema, config: FeatureConfig) -> list[slice]:
 
 
 def turns_in_rows(spec: ActionSpec) -> list[slice]:
-    """Where rows have the rotations of hands."""
+    """Columns of rows that hold end-effector rotations."""
     poses = [
         columns
         for field, columns in spec.columns()
@@ -131,7 +132,7 @@ def turns_in_rows(spec: ActionSpec) -> list[slice]:
 
 
 def _arms(state: RobotState, schema: Schema) -> dict[str, ArmState]:
-    """The measured joints of each arm of the schema. ValueError: one is missing, or has others."""
+    """The measured state of each arm of the schema. ValueError: one is missing, or differs in joints."""
     out = {}
     for name, arm in schema.arms.items():
         has = state.parts.get(name)
@@ -144,7 +145,7 @@ def _arms(state: RobotState, schema: Schema) -> dict[str, ArmState]:
 
 
 def _quantity(state: RobotState, name: str, size: int) -> np.ndarray:
-    """Forces and the like. ValueError: it is missing, or of another size."""
+    """A measured quantity, such as a force. ValueError: it is missing, or of another size."""
     values = state.measured.get(name)
     if values is None or values.shape != (size,):
         has = "none" if values is None else f"{values.size}"
@@ -155,7 +156,7 @@ def _quantity(state: RobotState, name: str, size: int) -> np.ndarray:
 def points_from_hand(
     state: RobotState, environment: Float[np.ndarray, " K"], points: tuple[int, ...], *, arm: str = ARM
 ) -> list[Float[np.ndarray, "3"]]:
-    """Points as the hand of an arm sees them, axes of B, saturating at `NEAR` [m]."""
+    """Points relative to an arm's end effector, axes of B, saturating at `NEAR` [m]."""
     in_space = points_in_space(points)
     if not in_space:
         return []
@@ -164,12 +165,12 @@ def points_from_hand(
 
 
 def slices_of_points(points: Sequence[int]) -> list[slice]:
-    """Where points of these sizes are in the environment state, which begins with them."""
+    """Slices of the environment state, which begins with points of these sizes."""
     return [slice(a, b) for a, b in pairwise([0, *accumulate(points)])]
 
 
 def points_in_space(points: Sequence[int]) -> list[slice]:
-    """Those of three numbers."""
+    """The slices of points with three numbers."""
     return [point for point in slices_of_points(points) if point.stop - point.start == 3]
 
 
@@ -180,12 +181,12 @@ def _world_pose(state: RobotState, base: str, hands: Sequence[str]) -> Float[np.
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Normaliser:
-    """Mean and standard deviation of each number, and the way there and back."""
+    """Normalises numbers by their mean and standard deviation, and restores them."""
 
     mean: np.ndarray
     """(F,) for features, (H, D) for rows."""
     std: np.ndarray
-    """The same shape, at least `MIN_STD`; of a rotation's numbers at least `MIN_STD_TURN`."""
+    """The same shape, at least `MIN_STD`; for numbers of a rotation at least `MIN_STD_TURN`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", readonly(self.mean))
@@ -195,7 +196,7 @@ class Normaliser:
     def fit(cls, samples: np.ndarray, *, turns: Sequence[slice] = ()) -> "Normaliser":
         """Statistics over the first axis.
 
-        turns: numbers of the last axis that are those of a rotation.
+        turns: slices of the last axis that hold rotations.
         """
         least = np.full(samples.shape[-1], MIN_STD)
         for turn in turns:
@@ -203,7 +204,7 @@ class Normaliser:
         return cls(mean=samples.mean(axis=0), std=np.maximum(samples.std(axis=0), least))
 
     def features(self, features: Float[np.ndarray, "*n F"]) -> Float[np.ndarray, "*n F"]:
-        """Features at mean 0 and deviation 1, clipped."""
+        """Features scaled to mean 0 and deviation 1, clipped."""
         return np.clip((features - self.mean) / self.std, -MAX_SIGMA, MAX_SIGMA)
 
     def normalise(self, rows: Float[np.ndarray, "*n d D"]) -> Float[np.ndarray, "*n d D"]:
@@ -212,6 +213,6 @@ class Normaliser:
         return (rows - self.mean[:d]) / self.std[:d]
 
     def restore(self, rows: Float[np.ndarray, "*n d D"]) -> Float[np.ndarray, "*n d D"]:
-        """Inverse of `normalise`."""
+        """The inverse of `normalise`."""
         d = rows.shape[-2]
         return self.mean[:d] + self.std[:d] * rows

@@ -1,16 +1,16 @@
-"""Real-time chunking: each Euler step is drawn towards the previous chunk.
+"""Real-time chunking: each Euler step is guided towards the previous chunk.
 
 arXiv 2506.07339, equations 2 to 5:
 
     t                 0 ---------------- t ------------------ 1
-    estimate                             x + (1 - t) v(x, t)  what the step would come to if v stayed
+    estimate                             x + (1 - t) v(x, t)  result if v stayed constant
     error                                W (y - estimate)     y the previous chunk, W its soft mask
     guided velocity                      v + w(t) J^T error   J the estimate's Jacobian by x
 
     w(t) = min(beta, (1-t)/t * (t^2 + (1-t)^2) / (1-t)^2)     infinite at t = 0, so beta there; 2 at t = 1/2
 
-Flow time runs the paper's way. The exact form differentiates through the network; LeRobot 0.6 takes J for the
-identity. All in normalised rows, as the network sees them.
+Flow time runs as in the paper. The exact form differentiates through the network; LeRobot 0.6 replaces J by
+the identity. All rows are normalised, as the network sees them.
 """
 
 import math
@@ -43,7 +43,7 @@ def soft_mask(mask: SoftMask, *, start: Tensor, end: Tensor, horizon: int) -> Te
 
 
 def guidance_weight(t: Tensor, max_guidance_weight: float) -> Tensor:
-    """w(t), t in [0, 1): how strongly the error pulls at flow time t."""
+    """w(t), t in [0, 1): the gain of the error at flow time t."""
     pull = (t.square() + (1.0 - t).square()) / (t * (1.0 - t))  # (1-t)/t / r^2, infinite at t = 0
     return pull.clamp(max=max_guidance_weight)
 
@@ -56,7 +56,7 @@ def guided(
     max_guidance_weight: float,
     exact_jacobian: bool,
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """A velocity drawn towards target (B, H, D) with weights (B, H); needs torch outside inference mode."""
+    """A velocity guided towards target (B, H, D) by weights (B, H); torch must not be in inference mode."""
     weights = weights.to(target.dtype)[..., None]
 
     def guided_velocity(x: Tensor, t: Tensor) -> Tensor:
@@ -74,5 +74,5 @@ def guided(
 
 
 def calls_per_step(exact_jacobian: bool) -> int:
-    """Passes through the network that a guided step costs: its backward pass counts as two."""
+    """Passes through the network per guided step; a backward pass counts as two."""
     return 3 if exact_jacobian else 1

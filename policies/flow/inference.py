@@ -1,4 +1,4 @@
-"""From checked requests to relative rows: one pass of the network serves a batch of robots, or of samples."""
+"""Samples relative rows for checked requests: one network pass serves a batch of robots, or of samples."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -32,15 +32,15 @@ from robot_runtime.core.method.sampler_parts import (
 from robot_runtime.core.method.schedule import answer_rows, finish_steps
 
 _LARGEST = 1e15
-"""Of a normalised number: networks square it in float32, which ends at 3e38."""
+"""Largest normalised number: networks square it in float32, which overflows at 3e38."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Requests that were checked, B of them."""
+    """B checked requests."""
 
     seen: Any
-    """What the network encodes: for ours (features (B, F) as observed, task indices)."""
+    """Input of the network's encoder: for ours (features (B, F) as observed, task indices)."""
     planned: list[Float[np.ndarray, "n D"]]
     """Relative rows of each robot's plan, n of its own."""
     delays: list[int]
@@ -49,7 +49,7 @@ class Batch:
 
 
 class CheckpointNetwork:
-    """Ours."""
+    """A `FlowNetwork` on a checkpoint of ours."""
 
     looks_back_only, renoises, whole = False, False, None
 
@@ -87,14 +87,14 @@ class CheckpointNetwork:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Progress:
-    """What is known after some step."""
+    """State of the sampling after a step."""
 
     num_calls: int
     """Network calls so far, one after the other."""
     num_final: list[int]
     """For each request, how many of its rows are final."""
     rows: Float[np.ndarray, "B H D"] | None
-    """Relative; beyond `num_final` they are still noise. None if no more of them are final than before."""
+    """Relative; beyond `num_final` they are still noise. None if no further rows have become final."""
 
 
 class ChunkSampler:
@@ -102,10 +102,10 @@ class ChunkSampler:
 
     def __init__(self, network: FlowNetwork, weak: FlowNetwork | None = None) -> None:
         self.num_evaluations = 0
-        """Chunks that went through a network; a backward pass counts as two."""
+        """Number of chunks passed through a network; a backward pass counts as two."""
         self._network, self._weak = network, weak
 
-    @torch.no_grad()  # and not inference mode: guidance differentiates
+    @torch.no_grad()  # not inference mode, because guidance differentiates
     def run(self, batch: Batch, part: SamplerPart) -> Iterator[Progress]:
         """Progress after every step, until every answer is complete."""
         num_steps, num_drawn = part.num_steps or self._network.num_steps, num_samples(part)
@@ -116,7 +116,7 @@ class ChunkSampler:
             if (whole := self._as_a_whole(batch, part, num_steps, finish, ends)) is not None:
                 yield from whole
                 return
-            context = self._network.encode(batch.seen)  # first: while the device does, the host draws
+            context = self._network.encode(batch.seen)  # first, so that the host draws noise meanwhile
             noise = self._noise(batch.seeds, num_drawn * (2 if contrasts(part) else 1))
             previous, num_final = self._previous(batch), [0] * len(ends)
             own = noise[:, :num_drawn]
@@ -164,9 +164,9 @@ class ChunkSampler:
 
         def velocity(x: Tensor, t: Tensor, is_prefix: Tensor | None) -> Tensor:
             self.num_evaluations += evaluations * len(x)
-            told = None if is_prefix is None else is_prefix[:, :end]
-            wanted = network.velocity(x[:, :end], t[:, :end], context, told, next(by_call))
-            return F.pad(wanted, (0, 0, 0, horizon - end))  # what nobody wants stays noise
+            prefix = None if is_prefix is None else is_prefix[:, :end]
+            needed = network.velocity(x[:, :end], t[:, :end], context, prefix, next(by_call))
+            return F.pad(needed, (0, 0, 0, horizon - end))  # rows that no request needs stay noise
 
         steps = denoise(
             part,
@@ -186,7 +186,7 @@ class ChunkSampler:
         finish: Sequence[np.ndarray],
         ends: Sequence[int],
     ) -> Iterator[tuple[tuple[int, list[int]], Tensor]] | None:
-        """As `launched` of `run`, each time that rows leave; None if the network runs no such chunk."""
+        """As `launched` of `run`, once per release of rows; None if the network cannot run this chunk."""
         network = self._network
         if network.whole is None or not isinstance(part, PLAIN):
             return None
@@ -209,7 +209,7 @@ class ChunkSampler:
     def _weak_samples(
         self, batch: Batch, noise: Tensor, previous: PreviousRows, num_steps: int
     ) -> Iterator[Tensor]:
-        """The weaker checkpoint's (B, N, H, D) after each step; nothing if there is no noise for them."""
+        """The weaker checkpoint's samples (B, N, H, D) after each step; empty without noise for them."""
         if self._weak is None or not noise.shape[1]:
             return iter(())
         context = self._weak.encode(batch.seen)
@@ -218,7 +218,7 @@ class ChunkSampler:
     def _choose(
         self, part: SamplerPart, samples: Tensor, previous: PreviousRows, weak: Tensor | None
     ) -> Tensor:
-        """One chunk (B, H, D) for samples (B, N, H, D), and as many of the weaker checkpoint's."""
+        """One chunk (B, H, D) chosen from samples (B, N, H, D) and as many of the weaker checkpoint's."""
         match part:
             case BestOfSamples(rho=rho, num_contrast=num_contrast):
                 weights = coherence_weights(
@@ -245,9 +245,9 @@ class ChunkSampler:
         return np.full(self._network.horizon, num_steps)
 
     def _noise(self, seeds: list[int], num_draws: int) -> Tensor:
-        """(B, draws, H, D), drawn on the CPU so that a seed means the same on every device.
+        """Noise (B, draws, H, D), drawn on the CPU so that a seed gives the same on every device.
 
-        Draw by draw, so that the first sample of many is the one that a single one would have been.
+        Samples are drawn one after the other, so that the first of many equals a single one.
         """
         shape = self._network.horizon, self._network.row_dim
         noise = torch.empty(len(seeds), num_draws, *shape)
@@ -273,9 +273,9 @@ class ChunkSampler:
 
 
 def _single(array: np.ndarray) -> Tensor:
-    """Normalised numbers in float32; ValueError if they have no place in it."""
+    """Normalised numbers in float32; ValueError if they are beyond its range."""
     if array.size and not float(largest := np.abs(array).max()) <= _LARGEST:
         raise ValueError(
-            f"a number is {largest:.3g} of the policy's standard deviations; it takes {_LARGEST:.0e}"
+            f"expected at most {_LARGEST:.0e} of the policy's standard deviations, got {largest:.3g}"
         )
     return torch.as_tensor(array, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""The same demonstrations told in other rows: hands in the world in place of hands in the base, say."""
+"""Converts demonstrations to other rows: end-effector poses in the world instead of in the base, say."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from robot_runtime.core.values.waypoints import Waypoints
 def relabelled(
     demonstrations: Sequence[Demonstration], spec: ActionSpec, to: ActionSpec
 ) -> list[StoredDemonstration]:
-    """Each demonstration's rows of `spec` as rows of `to`, which lead to the same commands."""
+    """Each demonstration's rows of `spec` as rows of `to`, which give the same commands."""
     out = []
     for d in demonstrations:
         chunk = ActionChunk(spec=spec, rows=d.rows, anchor=d.observation.state, request_id=0, epoch=0)

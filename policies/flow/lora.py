@@ -1,4 +1,4 @@
-"""Low-rank adapters that only open rows go through (LoRA, arXiv 2106.09685; REMAC, arXiv 2601.20130)."""
+"""Low-rank adapters that act on open rows only (LoRA, arXiv 2106.09685; REMAC, arXiv 2601.20130)."""
 
 import torch
 import torch.nn.functional as F
@@ -6,13 +6,13 @@ from torch import Tensor, nn
 
 
 class LoraLinear(nn.Linear):
-    """A linear layer with a low-rank addition, which is zero to start with.
+    """A linear layer with a low-rank addition, initialised to zero.
 
         y = W x + b + gate * (alpha / rank) * B A (x + shift)
 
     gate is 1 for open rows and 0 for committed ones and for context. REMAC adds a projection of that mask to
-    x; behind the gate only its value at 1 is ever used, which is `shift`. W and b keep the names they have in
-    `nn.Linear`, so weights of a network without adapters fit.
+    x; behind the gate only its value at 1 is used, which is `shift`. W and b keep the names of `nn.Linear`,
+    so weights of a network without adapters fit.
     """
 
     def __init__(self, in_size: int, out_size: int, *, rank: int, alpha: float, dropout: float) -> None:
@@ -32,5 +32,5 @@ class LoraLinear(nn.Linear):
 
 
 def lora_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """The adapters' own numbers, in order."""
+    """The adapters' parameters, in order."""
     return [parameter for name, parameter in module.named_parameters() if ".lora_" in name]

@@ -1,6 +1,6 @@
-"""How wrong the network is: one number per recipe.
+"""Training losses, one per recipe.
 
-The batches that ask the network for a sample of its own are made here, the others in `batches`.
+Batches that need a sample of the network itself are made here, the others in `batches`.
 """
 
 import torch
@@ -23,8 +23,8 @@ from policies.flow.recipes import LambdaMask, Masked, MixedSchedule, Offset, Pla
 class Network:
     """The model for one step, its weights cast to another type inside the graph.
 
-    So gradients arrive in float32. Autocast would keep the residual stream in float32 and convert at every
-    layer, which takes twice as long.
+    Gradients therefore arrive in float32. Autocast would keep the residual stream in float32 and convert at
+    every layer, which takes twice as long.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -75,7 +75,7 @@ def recipe_loss(
     input_noise: float,
     progress: float,
 ) -> Tensor:
-    """Loss of the samples in `index` (B,). progress: of the training, from 0 to 1."""
+    """Loss of the samples in `index` (B,). progress: share of the training done, from 0 to 1."""
     features = dataset.features[index]
     features = features + input_noise * torch.randn(features.shape, generator=generator)
     rows = dataset.rows[index]
@@ -102,13 +102,13 @@ def recipe_loss(
 
 
 def weighted_error(error: Tensor, weight: Tensor) -> Tensor:
-    """Mean squared error over what has weight, weights (..., 1) or (..., D) summing over (..., D)."""
+    """Weighted mean squared error, with weights (..., 1) or (..., D) that are expanded to (..., D)."""
     weight = weight.expand_as(error)
     return (weight * error.square()).sum() / weight.sum().clamp(min=1.0)
 
 
 def masked_loss(network: Network, draw: Draw, recipe: Masked, progress: float) -> Tensor:
-    """REMAC's objective, noisy rows partly of the frozen policy's own chunk, targets never."""
+    """REMAC's objective: noisy rows come partly from the frozen policy's own chunk, targets never do."""
     is_prefix = draw.prefix(draw.all_lengths(recipe.max_delay))
     sigma = recipe.sigma_start + (recipe.sigma_end - recipe.sigma_start) * progress
     is_own = draw.rand(len(draw.index)) >= sigma  # (B,)
@@ -131,7 +131,8 @@ def masked_loss(network: Network, draw: Draw, recipe: Masked, progress: float) -
 
 
 def lambda_batch(network: Network, draw: Draw, recipe: LambdaMask) -> Batch:
-    """Committed rows clean at the common time, some hidden; open rows weighed by a sampled chunk's error."""
+    """A batch with committed rows clean at the common time, some hidden; open rows are weighted by the error
+    of a sampled chunk."""
     is_prefix = draw.prefix(draw.some_lengths(recipe.max_delay, recipe.probability))
     d, horizon = is_prefix.sum(dim=1), is_prefix.shape[1]
     t = draw.times()[:, None].expand(is_prefix.shape)
@@ -154,6 +155,6 @@ def lambda_batch(network: Network, draw: Draw, recipe: LambdaMask) -> Batch:
 
 
 def error_weights(error: Tensor, is_open: Tensor, recipe: LambdaMask) -> Tensor:
-    """Errors over their mean where `is_open` is 1, within the recipe's bounds."""
+    """Errors divided by their mean where `is_open` is 1, clamped to the recipe's bounds."""
     mean = (error * is_open).sum() / is_open.sum().clamp(min=1.0)
     return (error / mean.clamp(min=1e-9)).clamp(recipe.weight_min, recipe.weight_max)

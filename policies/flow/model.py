@@ -3,22 +3,22 @@
     flow time   t=0 ------------ t ------------ t=1
                 noise   x_t = (1-t) noise + t a   action        v = dx/dt = a - noise
 
-t grows from noise to action. openpi and its descendants count the other way (1 is noise, 0 is the action),
-so their velocity is minus ours. Every row carries its own t, which is what lets a committed prefix (t=1)
-stand beside rows that are still noise (arXiv 2512.05964).
+t grows from noise to action. openpi and its descendants count in reverse (1 is noise, 0 is the action), so
+their velocity is minus ours. Every row has its own t, which allows a committed prefix (t=1) beside rows that
+are still noise (arXiv 2512.05964).
 
     tokens   [state] [task] [row 0] [row 1] ... [row H-1]      full self-attention, no mask
     time      own    own     t_0     t_1    ...  t_{H-1}       into each token's layer norm (adaLN)
 
 Three recipes change that: `causal_window` and `suffix_offset` (Xiaomi-Robotics-0), `lora_rank` (REMAC) and
-`robot_dim` (VLASH's shared observation). At their defaults nothing is different.
+`robot_dim` (VLASH's shared observation). Their defaults change nothing.
 
 One adaLN projection serves all layers (adaLN-single, PixArt-alpha, arXiv 2310.00426): a projection per layer
-would cost half as much again as the layer. The offset PixArt adds per layer is left to the weights around it.
+would cost half as much as the layer itself. PixArt's offset per layer is left to the surrounding weights.
 
-Sized for a CPU core, where arithmetic is cheap and passes over memory are not. Hence SiLU (a third of
-tanh-GELU's time), and attention written out: in bfloat16 the fused kernel's backward takes 33 ms a layer
-where the written-out products take 3 ms (batch 128, one core, torch 2.11).
+It is sized for a CPU core, where arithmetic is cheap and passes over memory are not. Hence SiLU (a third of
+tanh-GELU's time) and explicit attention: in bfloat16 the fused kernel's backward takes 33 ms a layer, the
+explicit products 3 ms (batch 128, one core, torch 2.11).
 """
 
 import math
@@ -50,25 +50,25 @@ class ModelConfig:
     num_heads: int = 4
     mlp_ratio: int = 4
     causal_window: int | None = None
-    """Rows back that a row sees; None lets every row see every row. The context is always seen by all, and
-    with a window sees only itself."""
+    """Number of earlier rows that a row attends to; None for all rows. All rows attend to the context, which
+    with a window attends only to itself."""
     suffix_offset: int = 0
     """Jump of the position from a chunk's last committed row to its first open one."""
     lora_rank: int = 0
-    """Of the adapters that open rows go through; 0 for none."""
+    """Rank of the adapters for open rows; 0 for none."""
     lora_alpha: float = 8.0
     lora_dropout: float = 0.1
     robot_dim: int | None = None
-    """First state features that are the robot's own and a token of the branch; the rest is the scene, which
-    branches share. None keeps one state token."""
+    """Number of leading state features that describe the robot and form a token of the branch; the rest is
+    the scene, which branches share. None keeps one state token."""
 
     def __post_init__(self) -> None:
         if self.robot_dim is not None and (self.causal_window, self.suffix_offset) != (None, 0):
-            raise ValueError("a shared observation goes with neither causal_window nor suffix_offset")
+            raise ValueError("a shared observation supports neither causal_window nor suffix_offset")
 
     @property
     def num_context_tokens(self) -> int:
-        """State and task, or scene, task and robot."""
+        """Number of context tokens: state and task, or scene, task and robot."""
         return 2 if self.robot_dim is None else 3
 
 
@@ -76,7 +76,7 @@ NUM_SHARED_TOKENS = 2  # scene, task
 
 
 class TimeEmbedding(nn.Module):
-    """Flow times, each as a vector of `width`: sines and cosines, then two layers."""
+    """Embeds flow times as vectors of `width`: sines and cosines, then two layers."""
 
     frequencies: Tensor  # (width / 2,) [rad]
 
@@ -95,7 +95,7 @@ class TimeEmbedding(nn.Module):
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Layer norm whose shift and scale come from outside, token by token."""
+    """Layer norm with a given shift and scale for each token."""
     return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=1e-6), scale)
 
 
@@ -130,8 +130,8 @@ class Block(nn.Module):
     ) -> Tensor:
         """Tokens (B, T, width) to tokens; the modulation is shift, scale, gate (B, T, width) twice.
 
-        hidden: (T, T) or (B, 1, T, T), true where a token (row) does not see another (column).
-        gate: (B, T, 1), of the adapters.
+        hidden: (T, T) or (B, 1, T, T), true where a token (row) does not attend to another (column).
+        gate: (B, T, 1) for the adapters.
         """
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = modulation
         x = torch.addcmul(x, gate_a, self.attend(modulate(x, shift_a, scale_a), hidden, gate))
@@ -171,7 +171,7 @@ class FlowTransformer(nn.Module):
         for layer in (self.modulation, self.velocity_out):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
-        with torch.no_grad():  # shift 0, scale 1, gate 1: a plain pre-norm transformer to start with
+        with torch.no_grad():  # shift 0, scale 1, gate 1: it starts as a plain pre-norm transformer
             self.modulation.bias.view(6, width)[[1, 2, 4, 5]] = 1.0
 
     def forward(self, state: Tensor, task: Tensor, rows: Tensor, t: Tensor, **options: Any) -> Tensor:
@@ -211,10 +211,10 @@ class FlowTransformer(nn.Module):
     ) -> Tensor:
         """Velocity (B, H, D) of rows (B, H, D) at flow times (B, H), given context (B, 2 or 3, width).
 
-        is_prefix: (B, H) committed rows, None for none. Networks without adapters and position jump do not
-            look at it; those with a jump give committed rows velocity 0.
-        hidden_rows: (B, H) committed rows that no open row sees.
-        with_lora: False is the frozen network.
+        is_prefix: (B, H) committed rows, None for none. Networks without adapters and position jump ignore
+            it; those with a jump give committed rows velocity 0.
+        hidden_rows: (B, H) committed rows that no open row attends to.
+        with_lora: False evaluates the frozen network.
         """
         if self.robot_in is not None:
             shared, robot = context[:, :NUM_SHARED_TOKENS], context[:, NUM_SHARED_TOKENS:]
@@ -239,8 +239,9 @@ class FlowTransformer(nn.Module):
         """Velocity (B, K, H, D) of K chunks that share an observation (VLASH, arXiv 2512.01031, section 3.3).
 
             [scene task | robot_0 rows_0 | robot_1 rows_1 | ...]      positions start again in every branch
-             <- see     <- sees scene,     <- sees scene,
-                itself     task, itself       task, itself
+             <- attends <- attends to      <- attends to
+                to itself  scene, task,       scene, task,
+                           itself             itself
 
         rows (B, K, H, D), t (B, K, H), shared (B, 2, width), robot (B, K, width).
         """
@@ -255,7 +256,7 @@ class FlowTransformer(nn.Module):
         x = torch.cat([shared + self.position[:NUM_SHARED_TOKENS], tokens.flatten(1, 2)], dim=1)
         branch = torch.arange(branches, device=rows.device).repeat_interleave(size)
         branch = F.pad(branch, (NUM_SHARED_TOKENS, 0), value=-1)
-        hidden = (branch[:, None] != branch) & (branch >= 0)  # nobody sees into another branch
+        hidden = (branch[:, None] != branch) & (branch >= 0)  # no token attends to another branch
         x = self._transform(x, torch.cat([condition, own.flatten(1, 2)], dim=1), hidden=hidden, gate=None)
         x = x[:, NUM_SHARED_TOKENS:].view(batch, branches, size, -1)[:, :, 1:]
         return apply(self.velocity_out, x, None)
@@ -269,7 +270,7 @@ class FlowTransformer(nn.Module):
         return F.layer_norm(x, x.shape[-1:], eps=1e-6)
 
     def _positions(self, is_prefix: Tensor) -> Tensor:
-        """Of all tokens, (2 + H, width), or (B, 2 + H, width) where prefix and open rows differ."""
+        """Positions of all tokens, (2 + H, width), or (B, 2 + H, width) where prefix and open rows differ."""
         jump, horizon, n = self.config.suffix_offset, self.config.horizon, self.config.num_context_tokens
         if jump == 0:
             return self.position
@@ -278,13 +279,14 @@ class FlowTransformer(nn.Module):
         return torch.cat([self.position[:n].expand(len(rows), -1, -1), rows], dim=1)
 
     def _hidden(self, is_prefix: Tensor, hidden_rows: Tensor | None) -> Tensor | None:
-        """Who does not see whom, (2 + H, 2 + H) or (B, 1, 2 + H, 2 + H); None if all see all."""
+        """The attention mask (2 + H, 2 + H) or (B, 1, 2 + H, 2 + H), true where hidden; None for full
+        attention."""
         window, n = self.config.causal_window, self.config.num_context_tokens
         if window is None:
             return None
         i = torch.arange(n + is_prefix.shape[1], device=is_prefix.device)
         back = i[:, None] - i
-        hidden = (i >= n) & ((back < 0) | (back > window))  # the context is hidden from nobody
+        hidden = (i >= n) & ((back < 0) | (back > window))  # the context is never hidden
         if hidden_rows is None:
             return hidden
         blocked = F.pad(~is_prefix, (n, 0))[:, :, None] & F.pad(hidden_rows, (n, 0))[:, None, :]
@@ -296,10 +298,10 @@ def _state_encoder(in_size: int, width: int) -> nn.Sequential:
 
 
 def copy_weights(source: FlowTransformer, target: FlowTransformer) -> None:
-    """Start a network from another one's weights; adapters stay as they are, at zero effect.
+    """Initialise a network with another one's weights; adapters keep their zero effect.
 
-    A network without position jump can start one with it: its row i lends both positions that the new one
-    has for row i, committed and open. InvalidValueError if the networks do not fit otherwise.
+    A network without position jump can initialise one with it: its position of row i is used for row i both
+    committed and open. InvalidValueError: the networks differ in any other respect.
     """
     weights = dict(source.state_dict())
     jump, n = target.config.suffix_offset, target.config.num_context_tokens
@@ -318,5 +320,5 @@ def copy_weights(source: FlowTransformer, target: FlowTransformer) -> None:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Trainable numbers in a network."""
+    """Number of parameters of a network."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,7 +1,7 @@
-"""Muon (Jordan et al. 2024) in the precision that the processor multiplies.
+"""Muon (Jordan et al. 2024) in a precision that the processor supports.
 
-`torch.optim.Muon` iterates in bfloat16. A processor without instructions for that emulates them: 16 matrices
-of 96 x 96 to 96 x 384 took 394 ms a step of an AMD EPYC core, and the rest of the step 230 ms.
+`torch.optim.Muon` iterates in bfloat16, which a processor without instructions for it emulates: 16 matrices
+of 96 x 96 to 96 x 384 took 394 ms a step on an AMD EPYC core, and the rest of the step 230 ms.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ LEAST_NORM = 1e-7
 class Muon(torch.optim.Optimizer):
     """Steps along the nearest half-orthogonal matrix to each gradient's Nesterov momentum.
 
-    As `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`: learning rates and weight decays that suit
-    AdamW suit it. With bfloat16 as dtype its steps are the same to the last bit.
+    It is `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`, so learning rates and weight decays for
+    AdamW suit it. With bfloat16 as dtype its steps are identical to the last bit.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float,
         dtype: torch.dtype,
     ) -> None:
-        """dtype: in which gradients are made orthogonal."""
+        """dtype: precision in which gradients are made orthogonal."""
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
         self._dtype = dtype
 
@@ -55,7 +55,7 @@ class Muon(torch.optim.Optimizer):
 def half_orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     """A matrix with the same singular vectors and singular values of about 1 (0.5 to 1.5), in dtype.
 
-    Newton-Schulz with the quintic of Jordan et al. 2024, which is steep at zero and does not converge.
+    The Newton-Schulz quintic of Jordan et al. 2024 is used, which is steep at zero and does not converge.
     """
     a, b, c = COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]

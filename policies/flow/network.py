@@ -1,4 +1,4 @@
-"""What a sampler asks of a network: `FlowNetwork`."""
+"""The interface between a sampler and a network: `FlowNetwork`."""
 
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -12,21 +12,21 @@ from policies.flow.whole import Whole
 
 
 class FlowNetwork(Protocol):
-    """What is sampled from: rows as it knows them, normalised, and their velocity from noise to action."""
+    """A network to sample from: it predicts the velocity of normalised rows from noise to action."""
 
     @property
     def horizon(self) -> int:
-        """H."""
+        """Rows of a chunk, H."""
         ...
 
     @property
     def row_dim(self) -> int:
-        """Columns it denoises; it may have more than a row has."""
+        """Columns R that it denoises, which may exceed those of a row."""
         ...
 
     @property
     def num_steps(self) -> int:
-        """Euler steps when nobody asks for another number."""
+        """Default number of Euler steps."""
         ...
 
     @property
@@ -34,39 +34,39 @@ class FlowNetwork(Protocol):
 
     @property
     def looks_back_only(self) -> bool:
-        """Whether no row's velocity depends on later ones: fewer than H may then be asked for."""
+        """Whether no row's velocity depends on later ones, so that fewer than H can be requested."""
         ...
 
     @property
     def renoises(self) -> bool:
-        """Whether its steps start again from the first noise, see `sampler.integrate`."""
+        """Whether each step restarts from the initial noise, see `sampler.integrate`."""
         ...
 
     @property
     def whole(self) -> Whole | None:
-        """Runs whole chunks, one sample of each request, by itself; None: it is asked step by step."""
+        """Runs whole chunks, one sample per request; None: it is called step by step."""
         ...
 
     def chunk(self) -> AbstractContextManager[None]:
-        """Around all calls for one batch of chunks."""
+        """A context around all calls for one batch of chunks."""
         ...
 
     def encode(self, seen: Any) -> Any:
-        """What is seen, once a chunk: the context of B requests."""
+        """The context of B requests, computed once per chunk."""
         ...
 
     def velocity(self, x: Tensor, t: Tensor, context: Any, is_prefix: Tensor | None, times: Tensor) -> Tensor:
-        """Of N samples each, (B * N, H, row_dim), at flow times (B * N, H), 0 noise and 1 action.
+        """Velocity of N samples each, (B * N, H, row_dim), at flow times (B * N, H), 0 noise and 1 action.
 
-        is_prefix: (B * N, H) committed rows, for a network that is told; None for one that is not.
-        times: what `t` says, float64 and on the host: who looked at `t` would wait for the device.
+        is_prefix: (B * N, H) committed rows, None for a network that does not take them.
+        times: the values of `t`, float64 and on the host: reading `t` itself would wait for the device.
         """
         ...
 
     def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
-        """Relative rows from row 0 on as it knows them."""
+        """Relative rows, from row 0 on, in the network's normalised columns."""
         ...
 
     def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
-        """Rows (..., H, row_dim), on the host, as relative ones."""
+        """Normalised rows (..., H, row_dim), on the host, as relative ones."""
         ...

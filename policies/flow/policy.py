@@ -20,7 +20,7 @@ from robot_runtime.errors import CheckpointError, InvalidValueError
 
 
 class FlowPolicy(SampledPolicy):
-    """Predicts chunks with a trained flow, and changes none of torch's state."""
+    """Predicts chunks with a trained flow; it changes none of torch's global state."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class FlowPolicy(SampledPolicy):
     ) -> None:
         """
         weak: an earlier checkpoint of the same training, for the forward contrast of `BestOfSamples`.
-        estimator: what tells the scene from pictures, for a checkpoint that was trained behind it.
+        estimator: predicts the scene from images, for a checkpoint that was trained on its output.
         """
         if weak is not None and (weak.info.action_spec, weak.info.tasks) != (
             checkpoint.info.action_spec,

@@ -1,7 +1,7 @@
-"""Training recipes: what a policy is shown in training, so that it copes with latency at run time.
+"""Training recipes, which prepare a policy for latency at run time.
 
-A recipe says how one sample (an observation, the 32 rows planned from there) becomes what the network sees
-and what bears loss. d rows are committed: they run while the policy thinks.
+A recipe determines how one sample (an observation and the 32 rows planned from it) becomes the network's
+input and which rows bear loss. d rows are committed: they run while the policy computes.
 
     recipe         rows 0..d-1                rows d..H-1                observation         loss
     Plain          as all others              noisy, one time            at t                all rows
@@ -12,7 +12,7 @@ and what bears loss. d rows are committed: they run while the policy thinks.
     MixedSchedule  clean, own time 1          each its own time, or one  at t                d..H-1
     Residual       no flow: a small head learns what a newer observation adds to a row of a frozen policy
 
-The recipe is saved in the checkpoint, which is how a policy knows what it may be asked for. No torch here.
+The recipe is saved in the checkpoint and determines the policy's capabilities. No torch here.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 @dataclass(frozen=True, kw_only=True)
 class Plain:
-    """Conditional flow matching, no commitments: demonstrations that were planned under one are left out,
-    since their first rows answer an older observation and nothing tells the network so."""
+    """Conditional flow matching without commitments. Demonstrations planned under one are left out, since
+    their first rows belong to an older observation and no input marks them as such."""
 
     @property
     def max_delay(self) -> int:
@@ -43,7 +43,7 @@ class Prefix:
     """Share of samples without commitments of their own that get a prefix. The paper draws d from 0 to
     max_delay every time; our demonstrations with commitments make up the rest."""
     noise: float = 0.01
-    """On prefix rows [standard deviations]: at run time they come from a plan, not a demonstrator."""
+    """Noise on prefix rows [standard deviations]: at run time they come from a plan, not a demonstrator."""
 
     def __post_init__(self) -> None:
         _refuse_no_prefix(self.max_delay)
@@ -57,27 +57,27 @@ class Offset:
         |--- committed ---|------- rows with loss ------|--- no row: no loss ---|
         scene seen        robot state, row 0 due
 
-    k is uniform in 0..max_delay. The rolled-forward joints answer the rows of the sample as a first-order
-    servo does; with a lag of zero they are the rows, which is VLASH's own proxy (its a_{t+k-1}, the action
+    k is uniform in 0..max_delay. The rolled-forward joints follow the rows of the sample as a first-order
+    servo does; with a lag of zero they equal the rows, which is VLASH's own proxy (its a_{t+k-1}, the action
     that ends at t+k, is our row k, which is due at t+k).
     """
 
     max_delay: int = 12
     shared_observation: bool = False
-    """All branches k of a sample in one sequence that share the scene's tokens. Needs its own network, in
-    which the robot's state is a token of the branch, and so its own training from scratch."""
+    """Puts all branches k of a sample in one sequence with shared scene tokens. This needs a network in which
+    the robot's state is a token of the branch, and so training from scratch."""
     tracking_lag_s: float = 0.03
-    """Of the servos [s]; has to be that of the predictor which rolls the state forward at run time."""
+    """Lag of the servos [s]; it has to equal that of the run-time predictor which rolls the state forward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masked:
-    """REMAC (arXiv 2601.20130): LoRA on a frozen policy; which rows are open is told to the LoRA path only.
+    """REMAC (arXiv 2601.20130): LoRA on a frozen policy; only the LoRA path knows which rows are open.
 
-    Self-conditioned curriculum: with probability 1 - sigma the noisy chunk is made from what the frozen
-    policy would do, instead of from the demonstration, and the target stays the demonstration's; sigma goes
-    linearly from 1 to 0. The paper's L_m and L_delta have the same residual (both weighted 0.01), so they
-    are one term here; its code adds L_keep, which holds the committed rows' velocity to the frozen one's.
+    Self-conditioned curriculum: with probability 1 - sigma the noisy chunk is made from the frozen policy's
+    chunk instead of the demonstration, while the target remains the demonstration's; sigma falls linearly
+    from 1 to 0. The paper's L_m and L_delta have the same residual (both weighted 0.01), so they are one term
+    here; its code adds L_keep, which keeps the committed rows' velocity at the frozen one's.
     """
 
     max_delay: int = 12
@@ -85,13 +85,13 @@ class Masked:
     rank: int = 4
     alpha: float = 8.0
     dropout: float = 0.1
-    """Inside the LoRA path, in training."""
+    """Dropout of the LoRA path in training."""
     sigma_start: float = 1.0
     """Share of samples whose noisy chunk is the demonstration's, at the first step."""
     sigma_end: float = 0.0
-    """And at the last."""
+    """The same at the last step."""
     keep_weight: float = 0.5
-    """Of L_keep, beside L_m + L_delta taken together as 1: all three have 0.01 in the code."""
+    """Weight of L_keep relative to L_m + L_delta together as 1: all three have 0.01 in the code."""
     num_steps: int = 5
     """Euler steps of the frozen policy's chunks."""
 
@@ -100,10 +100,10 @@ class Masked:
 class LambdaMask:
     """Xiaomi-Robotics-0 (arXiv 2602.12684): clean prefix, lambda-shaped attention, re-weighted loss.
 
-    Committed rows are clean but have the flow time of all others; open rows are told apart by a jump of their
-    position. Rows see the context, themselves and `window` rows back, so that only the first open rows can
-    copy from the prefix. The loss weighs numbers by how wrong a sampled chunk is there. The paper's position
-    jump is 10 with up to 6 rows; ours grows with the rows, so that no position means two things.
+    Committed rows are clean but have the flow time of all others; open rows are distinguished by a jump of
+    their position. Rows attend to the context, themselves and `window` earlier rows, so that only the first
+    open rows can copy from the prefix. The loss weights numbers by the error of a sampled chunk. The paper's
+    position jump is 10 with up to 6 rows; ours grows with the rows, so that no position has two meanings.
     """
 
     max_delay: int = 12
@@ -111,17 +111,17 @@ class LambdaMask:
     probability: float = 0.5
     """Share of samples without commitments of their own that get a prefix."""
     window: int = 4
-    """Rows back that a row sees."""
+    """Number of earlier rows that a row attends to."""
     position_offset: int = 12
     """Jump of the position at the first open row; at least max_delay."""
     hide_probability: float = 0.5
-    """Of each prefix row but the last `num_always_seen` to be hidden from the open rows in training."""
+    """Probability that a prefix row, except the last `num_always_seen`, is hidden from open rows."""
     num_always_seen: int = 2
     weight_min: float = 0.5
     """Bounds of the loss weights, |sampled - demonstrated| over its mean."""
     weight_max: float = 5.0
     num_steps: int = 5
-    """Euler steps of that sample."""
+    """Euler steps of the sampled chunk."""
 
     def __post_init__(self) -> None:
         _refuse_no_prefix(self.max_delay)
@@ -144,28 +144,28 @@ class MixedSchedule:
     alpha: float = 0.6
     """Exponent of the hit times: smaller lets the middle of the chunk finish later."""
     probability: float = 0.5
-    """Of the horizon-aware schedule, the paper's p."""
+    """Probability of the horizon-aware schedule, the paper's p."""
     num_steps: int = 10
-    """Euler steps N it is made for: the first open row is done after one, u0 = (N - 1) / N."""
+    """Euler steps N that it is trained for: the first open row is final after one, u0 = (N - 1) / N."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
-    """A2C2 (arXiv 2509.23224): a small head corrects the frozen policy's rows by the newest observation.
+    """A2C2 (arXiv 2509.23224): a small head corrects the frozen policy's rows with the newest observation.
 
         t_obs            t_obs + k        t_obs + k + lead
         chunk seen from  newest seen      row k + lead: demonstrated from the newest minus the chunk's
 
-    k is uniform in 0..max_age: the observation's age holds both the delay and the place in the chunk.
+    k is uniform in 0..max_age: the observation's age covers both the delay and the position in the chunk.
     """
 
     max_age: int = 20
     """Oldest chunk that is corrected [rows]."""
     lead: int = 1
-    """Rows from the newest observation to the row that is corrected. Our demonstrator plans from the measured
-    state, so its row 0 is where the setpoint is already and teaches nothing."""
+    """Rows from the newest observation to the corrected row. Our demonstrator plans from the measured state,
+    so its row 0 equals the current setpoint and carries no information."""
     width: int = 192
-    """Of the head's two hidden layers."""
+    """Width of the head's two hidden layers."""
 
     @property
     def max_delay(self) -> int:
@@ -189,12 +189,12 @@ RECIPE_NAMES = tuple(_BY_NAME)
 
 
 def recipe_name(recipe: Recipe) -> str:
-    """What the command line calls it."""
+    """The name of a recipe on the command line."""
     return next(name for name, cls in _BY_NAME.items() if type(recipe) is cls)
 
 
 def refuse_beyond_chunk(recipe: Recipe, horizon: int) -> None:
-    """InvalidValueError: its longest delay leaves no row of a chunk of so many to learn."""
+    """InvalidValueError: the recipe's longest delay leaves no row of a chunk of this horizon to learn."""
     if recipe.max_delay >= horizon:
         raise InvalidValueError(
             f"max_delay lies in 0..{horizon - 1} for chunks of {horizon} rows, got {recipe.max_delay}"
@@ -209,7 +209,7 @@ def _refuse_no_prefix(max_delay: int) -> None:
 
 
 def make_recipe(name: str, **options: object) -> Recipe:
-    """The recipe of that name; UnknownNameError or InvalidValueError lists what there is."""
+    """The recipe of that name; UnknownNameError or InvalidValueError lists the valid names or options."""
     if name not in _BY_NAME:
         raise UnknownNameError("recipe", name, _BY_NAME)
     valid = [field.name for field in fields(_BY_NAME[name])]
@@ -222,12 +222,12 @@ def make_recipe(name: str, **options: object) -> Recipe:
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, object]:
-    """Plain values for a file."""
+    """A recipe as plain values for a file."""
     return {"name": recipe_name(recipe), **asdict(recipe)}
 
 
 def recipe_from_dict(values: Mapping[str, object]) -> Recipe:
-    """Inverse of `recipe_to_dict`; ValueError, KeyError or UnknownNameError if it is something else."""
+    """The inverse of `recipe_to_dict`; ValueError, KeyError or UnknownNameError if the values are invalid."""
     options = dict(values)
     name = str(options.pop("name"))
     if name not in _BY_NAME:

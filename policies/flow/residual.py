@@ -3,8 +3,8 @@
     observation i (older)                observation i + k (newer), same episode
     the policy's chunk from it    --->   demonstrated row `lead` from there, minus the chunk's row k + lead
 
-Pairs come from demonstrations of one episode in order of time. The head learns from states an expert (with
-disturbances) visits, not from those its own corrections lead to.
+Pairs come from demonstrations of one episode in order of time. The head learns from states that an expert
+(with disturbances) visits, not from those that its own corrections cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,19 +30,19 @@ from robot_runtime.results import keep
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualConfig:
-    """How to train a head."""
+    """Settings for training a head."""
 
     recipe: Residual = field(default_factory=Residual)
     seed: int = 0
-    """Of pairs, the policy's noise, weights and shuffling."""
+    """Seed of pairs, the policy's noise, weights and shuffling."""
     num_chunks: int = 20_000
-    """Older observations that the policy is asked for.
+    """Number of older observations for which the policy's chunk is computed.
 
-    A head from 4000 does well on the expert's states and badly on its own, where its errors come back to it
-    in the measured velocity: success on `track` at 300 ms was 73 %, with 20,000 it was 100 % (n = 30).
+    A head trained on 4000 does well on the expert's states and badly on its own, where its errors feed back
+    through the measured velocity: success on `track` at 300 ms was 73 %, with 20,000 it was 100 % (n = 30).
     """
     ages_per_chunk: int = 8
-    """Newer observations paired with each."""
+    """Number of newer observations paired with each chunk."""
     steps: int = 6000
     batch_size: int = 512
     learning_rate: float = 2e-3
@@ -63,7 +63,7 @@ def train_residual(
     """
     if not isinstance(init.recipe, Plain):
         raise InvalidValueError(
-            f"the recipe residual corrects a policy of the recipe plain, got {init.recipe}"
+            f"the recipe residual needs a policy of the recipe plain to correct, got {init.recipe}"
         )
     inputs, targets = residual_pairs(demonstrations, config, init)
     head, loss = _fit_head(inputs, targets, config, init, on_step)
@@ -112,9 +112,9 @@ def residual_pairs(
 def draw_pairs(
     demonstrations: Sequence[Demonstration], config: ResidualConfig, dt_ns: int, horizon: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (older, newer) of one episode, 0 to max_age rows apart, the newer one's row `lead` chosen.
+    """Index pairs (older, newer) of one episode, 0 to max_age rows apart, whose newer row `lead` was chosen.
 
-    A new episode begins where time does not go on by one row.
+    A new episode begins where time does not advance by one row.
     """
     recipe, rng = config.recipe, np.random.default_rng(config.seed)
     t_ns = np.array([d.observation.state.t_ns for d in demonstrations])
@@ -193,7 +193,7 @@ def _fit_head(
 
 
 def _layers(in_size: int, width: int, out_size: int) -> nn.Sequential:
-    """No correction to start with."""
+    """The head's layers, initialised to give no correction."""
     last = nn.Linear(width, out_size)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class SampledPolicy(ABC):
-    """Checks requests, has their rows sampled, and gives back absolute ones. Holds no state between calls."""
+    """Checks requests, samples their rows and returns absolute ones. Keeps no state between calls."""
 
     info: PolicyInfo
 
@@ -31,28 +31,28 @@ class SampledPolicy(ABC):
 
     @abstractmethod
     def _seen(self, observations: Sequence[Observation]) -> Any:
-        """As the network encodes them; ValueError for what does not fit."""
+        """Observations as the input of the network's encoder; ValueError for what does not fit."""
 
     @abstractmethod
     def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
-        """What the columns of the network's rows count from."""
+        """The origin to which the columns of the network's rows are relative."""
 
     @property
     def num_evaluations(self) -> int:
-        """Passes of one chunk through the network so far; a backward pass counts as two."""
+        """Number of passes of a chunk through the network so far; a backward pass counts as two."""
         return self._sampler.num_evaluations
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
-        """As `Policy.infer`, of a batch of one; the request is checked at the call."""
+        """As `Policy.infer`, with a batch of one; the request is checked at the call."""
         return infer_one(self, request)
 
     def infer_batch(self, requests: Sequence[ChunkRequest]) -> Iterator[NewRows]:
         """As `BatchPolicy.infer_batch`: each network call serves all requests.
 
-        Rows come in one block, but from the horizon-aware schedule; the other steps come without. The first d
-        rows are the committed ones, to the last bit. More of them than the policy was trained with
-        (`max_inference_delay`) are given to the network all the same, which extrapolates, and the log says so
-        once. Shipped `pick_place`, trained with 12, succeeded in 20 of 20 episodes at 16.
+        Rows come in one block, except with the horizon-aware schedule; the other steps yield no rows. The
+        first d rows equal the committed ones to the last bit. If there are more than the policy was trained
+        with (`max_inference_delay`), the network still gets them and extrapolates, which is logged once. The
+        shipped `pick_place`, trained with 12, succeeded in 20 of 20 episodes at 16.
         """
         if not requests:
             return iter(())
@@ -81,7 +81,7 @@ class SampledPolicy(ABC):
                 continue
             rows = progress.rows + origins[:, None]
             for chunk, kept in zip(rows, committed, strict=True):
-                chunk[: len(kept)] = kept  # to the last bit, not by way of the normaliser and back
+                chunk[: len(kept)] = kept  # exact to the last bit, without normalising and restoring
             ends = progress.num_final
             yield NewRows(
                 num_calls=progress.num_calls,
@@ -118,7 +118,7 @@ class SampledPolicy(ABC):
         if d > most and isinstance(sampler, TRAINED_BY_LENGTH) and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%d committed rows, policy %s was trained with up to %d: it extrapolates from here on",
+                "%d committed rows, but policy %s was trained with up to %d: it extrapolates from here on",
                 d, self.info.name, most,
             )  # fmt: skip
         return rows

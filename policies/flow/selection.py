@@ -1,4 +1,4 @@
-"""One chunk out of several samples: bidirectional decoding (arXiv 2408.17355), the mean, the medoid.
+"""Selects one chunk from several samples: bidirectional decoding (arXiv 2408.17355), the mean, the medoid.
 
 The distance between chunks is the sum over rows of the Euclidean distance between rows, normalised.
 
@@ -6,8 +6,8 @@ The distance between chunks is the sum over rows of the Euclidean distance betwe
     forward contrast     L_F(a) = (sum |a - a+| - sum |a - a-|) / N
                                   a+ samples of this policy, a- samples of a weaker checkpoint of it
 
-As in the comparison of the RTC paper, a+ and a- are the K samples of either policy that agree best with the
-previous chunk, of N drawn from each.
+As in the RTC paper's comparison, a+ and a- are, for either policy, the K of N samples that agree best with
+the previous chunk.
 """
 
 import torch
@@ -44,9 +44,9 @@ def best_sample(
     weak: Tensor | None = None,
     num_contrast: int = 0,
 ) -> Tensor:
-    """The sample (B, H, D) of least L_B, or of least L_B + L_F; the first of equals.
+    """The sample (B, H, D) with the least L_B, or the least L_B + L_F; the first of equals.
 
-    weak: samples (B, N, H, D) of a weaker policy, of which `num_contrast`, K, are contrasted with.
+    weak: samples (B, N, H, D) of a weaker policy, K = `num_contrast` of which serve as contrast.
     """
     loss = backward_loss(samples, previous, weights)
     if weak is not None and num_contrast > 0:
@@ -63,7 +63,7 @@ def medoid(samples: Tensor) -> Tensor:
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """(B, N, K) between chunks (B, N, H, D) and (B, K, H, D)."""
+    """Distances (B, N, K) between chunks (B, N, H, D) and (B, K, H, D)."""
     return (a[:, :, None] - b[:, None]).norm(dim=-1).sum(dim=-1)
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint can be asked for: sampler parts, prefix lengths, and options that make sense."""
+"""Capabilities of a checkpoint: sampler parts, prefix lengths and valid options."""
 
 from policies.flow.recipes import (
     LambdaMask,
@@ -27,17 +27,17 @@ from robot_runtime.core.method.sampler_parts import (
 from robot_runtime.errors import InvalidValueError
 
 UNTRAINED = (ConstantSchedule, RtcGuidance, BestOfSamples, AveragedSamples)
-"""Parts that any flow can be sampled with."""
+"""Sampler parts that work with any flow."""
 MAX_STEPS = MAX_SAMPLES = 256
-"""A request with more is a mistake; it would keep others waiting."""
+"""A request with more is taken for a mistake; it would block other requests."""
 
 
 def supported_samplers(recipe: Recipe) -> tuple[type[SamplerPart], ...]:
-    """Sampler parts that a recipe has trained for."""
+    """The sampler parts that a recipe trains for."""
     match recipe:
         case Prefix():
             return (*UNTRAINED, ClampedPrefix)
-        case MixedSchedule():  # which shows one time for all open rows as often as the horizon-aware ones
+        case MixedSchedule():  # one time for all open rows is trained as often as horizon-aware ones
             return (*UNTRAINED, ClampedPrefix, HorizonAwareSchedule)
         case Masked():
             return (*UNTRAINED, PrefixPreservedStart)
@@ -48,9 +48,9 @@ def supported_samplers(recipe: Recipe) -> tuple[type[SamplerPart], ...]:
 
 
 def trained_roll_forward(recipe: Recipe) -> RollForward | None:
-    """The predictor that makes, at run time, the states that a recipe was trained on; None for measured ones.
+    """The predictor that reproduces a recipe's training states at run time; None for measured states.
 
-    Without a lag the recipe's joints are at the row that is due, as with `LastTarget`.
+    Without a lag the recipe's joints equal the row that is due, as with `LastTarget`.
     """
     match recipe:
         case Offset(tracking_lag_s=lag_s):
@@ -61,10 +61,10 @@ def trained_roll_forward(recipe: Recipe) -> RollForward | None:
 def declared(
     recipe: Recipe, *, horizon: int, prefix_at_rest: bool, execution_horizon: int | None = None
 ) -> Capabilities:
-    """What a policy of that recipe may be asked for.
+    """The capabilities of a policy trained with a recipe.
 
-    prefix_at_rest: whether its demonstrations show what to do after standing for some rows.
-    execution_horizon: as its author says it.
+    prefix_at_rest: whether its demonstrations include plans that begin with some stationary rows.
+    execution_horizon: as its author recommends.
     """
     return Capabilities(
         samplers=supported_samplers(recipe),

@@ -1,8 +1,8 @@
 """Training: one loop for all recipes, on demonstrated chunks.
 
-Flow matching learns a velocity; what the network is shown and what bears loss is the recipe's affair
-(`recipes.py` says what each is, `losses.py` does it). Most are fine-tunes of a plain policy (`init`), which
-then lends its weights, its statistics and its sizes.
+Flow matching learns a velocity; the recipe determines the network's inputs and which rows bear loss
+(described in `recipes.py`, done in `losses.py`). Most recipes fine-tune a plain policy (`init`), whose
+weights, statistics and sizes they take over.
 """
 
 import math
@@ -43,19 +43,19 @@ MUON_MIN_SIZE = 32
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether this processor has instructions for it; torch emulates them on others."""
+    """Whether this processor has bfloat16 instructions; torch emulates them on others."""
     has = torch.cpu.get_capabilities()
     return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to train; with the demonstrations it decides the weights to the last bit on one machine."""
+    """Training settings; with the demonstrations they fix the weights to the last bit on one machine."""
 
     recipe: Recipe = field(default_factory=Prefix)
-    """What the network is shown."""
+    """Determines inputs and loss."""
     seed: int = 0
-    """Of initial weights, shuffling, noise and flow times."""
+    """Seed of initial weights, shuffling, noise and flow times."""
     steps: int = 4000
     """Gradient steps."""
     batch_size: int = 128
@@ -65,29 +65,29 @@ class TrainConfig:
     weight_decay: float = 1e-3
     max_gradient_norm: float = 1.0
     ema_decay: float = 0.999
-    """Of the moving average of the weights, which is what gets saved."""
+    """Decay of the moving average of the weights, which is what is saved."""
     input_noise: float = 0.01
     """Noise on state features [standard deviations]."""
     bfloat16: bool = field(default_factory=multiplies_bfloat16)
-    """Compute in bfloat16 (weights and average stay float32): 3 times as fast where the processor has
-    instructions for it, several times as slow elsewhere."""
+    """Whether to compute in bfloat16 (weights and average stay float32): 3 times as fast where the processor
+    has instructions for it, several times as slow elsewhere."""
     width: int = 128
-    """Of a token in the network."""
+    """Size of a token in the network."""
     num_layers: int = 4
-    """Of the network."""
+    """Transformer layers."""
     num_heads: int = 4
-    """Of each attention layer."""
+    """Attention heads per layer."""
     features: FeatureConfig = field(default_factory=FeatureConfig)
-    """What the network sees."""
+    """State features of the network."""
     num_steps: int = 5
-    """Euler steps when nobody asks for another number."""
+    """Default number of Euler steps."""
 
 
 def fine_tuning(recipe: Recipe, *, seed: int = 0) -> TrainConfig:
-    """The defaults from a trained policy on: fewer steps, a lower rate unless most weights are frozen.
+    """Default settings for fine-tuning: fewer steps, and a lower rate unless most weights are frozen.
 
-    Offsets on `strike` after 600 and 1800 steps: 46 and 47 of 50 at 200 ms, 26 and 27 at 300. One or two
-    minutes of a CPU core; recipes that sample chunks in training take twice that.
+    The recipe Offset on `strike` after 600 and 1800 steps: 46 and 47 of 50 at 200 ms, 26 and 27 at 300. It
+    takes one or two minutes on a CPU core, twice that for recipes that sample chunks in training.
     """
     return TrainConfig(
         recipe=recipe,
@@ -115,12 +115,12 @@ def train(
 ) -> Path:
     """Train on demonstrations and write a checkpoint named after its folder; returns the folder.
 
-    init: the policy to start from; sizes of the network and features are then its own.
+    init: the policy to start from, which also sets the sizes of the network and the features.
     hand_pose: forward kinematics, of each arm if there are several, for the recipe Offset.
-    execution_horizon: as the checkpoint is to say it.
-    notes: what else the checkpoint should say about its training (episodes, say).
+    execution_horizon: the one that the checkpoint declares.
+    notes: further entries for the checkpoint's training record (episodes, say).
     on_step: called with the number of steps done and a running mean of the loss.
-    device: where the steps are taken; another one draws other numbers.
+    device: torch device for training; another one draws other numbers.
     InvalidValueError: demonstrations or init do not fit the recipe.
     """
     config, recipe = _from_init(config, init), config.recipe
@@ -170,7 +170,7 @@ def train(
 
 
 def _from_init(config: TrainConfig, init: Checkpoint | None) -> TrainConfig:
-    """With the sizes of the policy to start from; refuses one that the recipe cannot start from."""
+    """The settings with the sizes of the policy to start from; refuses one that the recipe cannot use."""
     if isinstance(config.recipe, Residual):
         raise InvalidValueError("a residual head is trained by policies.flow.residual.train_residual")
     if isinstance(config.recipe, Masked) and (init is None or not isinstance(init.recipe, Plain)):
@@ -190,7 +190,7 @@ def _from_init(config: TrainConfig, init: Checkpoint | None) -> TrainConfig:
 
 
 def statistics_of(checkpoint: Checkpoint) -> Statistics:
-    """What a policy normalises with."""
+    """The statistics with which a policy normalises."""
     return Statistics(features=checkpoint.features, rows=checkpoint.rows, tasks=checkpoint.info.tasks)
 
 
@@ -222,7 +222,7 @@ def _fit(
     config: TrainConfig,
     on_step: Callable[[int, float], None] | None,
 ) -> float:
-    """Leave the averaged weights in the model; returns the running mean of the loss."""
+    """Train the model and leave the averaged weights in it; returns the running mean of the loss."""
     recipe, dtype = config.recipe, torch.bfloat16 if config.bfloat16 else torch.float32
     generator = torch.Generator(torch.get_default_device()).manual_seed(config.seed)
     if isinstance(recipe, Masked):
@@ -270,9 +270,9 @@ def _optimisers(
 ) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for the rest; one learning rate fits both.
 
-    On `strike`, batches of 128, held-out loss: 0.031 after 1000 steps of AdamW, 0.018 of Muon; a step takes
-    14 % longer. Muon wants matrices: what is smaller than `MUON_MIN_SIZE` one way (rows and states coming in,
-    velocities going out, adapters) stays with AdamW.
+    On `strike` with batches of 128 the held-out loss after 1000 steps was 0.031 with AdamW and 0.018 with
+    Muon; a step takes 14 % longer. Muon is for large matrices: layers smaller than `MUON_MIN_SIZE` in one
+    dimension (row and state inputs, velocity output, adapters) stay with AdamW.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     layers = [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight.requires_grad]
@@ -285,7 +285,7 @@ def _optimisers(
 
 
 class Schedule(Protocol):
-    """What says how fast to learn when."""
+    """The settings of a learning-rate schedule."""
 
     @property
     def steps(self) -> int: ...
@@ -306,7 +306,7 @@ def learning_rate(step: int, config: Schedule) -> float:
 
 
 def _batches(num_samples: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Index batches without end; every sample once per round, rounds joined without a short batch."""
+    """Endless index batches: every sample once per epoch, epochs joined without a short batch."""
     pending = torch.empty(0, dtype=torch.long)
     while True:
         while len(pending) < batch_size:

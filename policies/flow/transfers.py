@@ -1,11 +1,11 @@
-"""Between the host and the device that computes, with nobody waiting: `to_device`, `on_host`.
+"""Asynchronous copies between the host and the compute device: `to_device`, `on_host`.
 
-    host       launch 1, launch 2, wait for copy 1, hand it out, launch 3, ...
+    host       launch 1, launch 2, wait for copy 1, yield it, launch 3, ...
     compute    |-- step 1 --|-- step 2 --|-- step 3 --|
     copies                  |copy 1|     |copy 2|     |copy 3|
 
-Rows that are final leave while the next steps run: no step waits for a copy, and the host, which launches
-ahead, waits for none but the one that it is about to hand out. On a CPU there is nothing to copy.
+Final rows are copied while the next steps run: no step waits for a copy, and the host, which launches ahead,
+waits only for the copy that it is about to yield. On a CPU there is nothing to copy.
 """
 
 from collections import deque
@@ -16,31 +16,31 @@ import torch
 from torch import Tensor
 
 MAX_AHEAD = 2
-"""Steps launched beyond the last one that is known to be done: enough to keep a device busy, and all that
-goes on when nobody wants the chunk any more."""
+"""Steps launched beyond the last one known to be done: enough to keep a device busy, and the only work left
+when a chunk is cancelled."""
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """By way of pinned memory, so that the copy waits its turn on the device and the host does not wait."""
+    """Copy via pinned memory, so that the copy is queued on the device and the host does not wait."""
     return pinned(tensor, device).to(device, non_blocking=device.type == "cuda")
 
 
 def pinned(tensor: Tensor, device: torch.device) -> Tensor:
-    """In memory that a device copies from by itself; as it is if it is there, or if the host computes."""
+    """The tensor in pinned memory; unchanged if it is on the device already, or if the host computes."""
     return tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
 
 
 def pinned_batch(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """`pinned`, all tensors of a batch."""
+    """A batch with all tensors `pinned`."""
     return {name: pinned(x, device) if isinstance(x, Tensor) else x for name, x in batch.items()}
 
 
 def on_host[T](
     steps: Iterable[tuple[T, Tensor | None]], device: torch.device
 ) -> Iterator[tuple[T, Tensor | None]]:
-    """Pairs in order with their tensors on the host; each step of the iterable launches work.
+    """The pairs in order with their tensors on the host; each step of the iterable launches work.
 
-    Those without a tensor come as well, when they are done: whoever asks for the next may give up instead.
+    Pairs without a tensor are also yielded once they are done, so that the caller can cancel between steps.
     """
     if device.type != "cuda":
         for tag, tensor in steps:
@@ -62,13 +62,13 @@ def _arrived[T](tag: T, tensor: Tensor | None, done: Any) -> tuple[T, Tensor | N
 
 
 class _Copies:
-    """A stream of their own for copies to the host."""
+    """A separate stream for copies to the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
 
     def start(self, tensor: Tensor | None) -> tuple[Tensor | None, torch.cuda.Event]:
-        """What will be on the host when the event has happened: all that was launched so far, copied."""
+        """A copy that is on the host once the event has happened, after all work launched so far."""
         done = torch.cuda.Event()
         computing = torch.cuda.current_stream(self._device)
         if tensor is None:

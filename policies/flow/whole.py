@@ -1,4 +1,4 @@
-"""A chunk said at once, for a network that runs all of it by itself: `WholeChunk`."""
+"""A complete description of a chunk, for a network that runs all its steps at once: `WholeChunk`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ PLAIN = (ConstantSchedule, ClampedPrefix, HorizonAwareSchedule)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WholeChunk:
-    """B requests, and Euler steps for all of them."""
+    """B requests and the Euler steps for all of them."""
 
     seen: Any
     noise: Tensor
@@ -30,21 +30,21 @@ class WholeChunk:
     kept: Tensor
     """(B, H, R) rows of the plans."""
     is_kept: Tensor
-    """(B, H), on the host: which of those stay as they are."""
+    """(B, H), on the host: which of those are kept."""
     times: Tensor
     """(N+1, B, H), float64 and on the host: flow times, 0 noise and 1 action."""
     counts: list[list[int]]
-    """After each step how many rows of each request are final, until they are all that is asked for."""
+    """After each step the number of final rows of each request, until all requested rows are final."""
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """Steps after which rows leave, counted from 1."""
+        """Steps, counted from 1, after which rows are released."""
         before = [[0] * len(self.counts[0]), *self.counts]
         return tuple(k + 1 for k, now in enumerate(self.counts) if now != before[k])
 
 
 Whole = Callable[[WholeChunk], Iterator[Tensor] | None]
-"""Rows (B, H, R) after each step of `leaves`; None: this chunk has to be asked for step by step."""
+"""Rows (B, H, R) after each step of `leaves`; None: this chunk has to be computed step by step."""
 
 
 def whole_chunk(
@@ -57,9 +57,9 @@ def whole_chunk(
     finish: Sequence[np.ndarray],
     ends: Sequence[int],
 ) -> WholeChunk:
-    """Of one of the `PLAIN` parts.
+    """The `WholeChunk` of one of the `PLAIN` parts.
 
-    finish: (H,) of each request: steps after which its rows are final. ends: rows that each asks for.
+    finish: (H,) for each request, the steps after which its rows are final. ends: rows that each requests.
     """
     counts = []
     for step in range(1, num_steps + 1):

@@ -1,1 +1,1 @@
-"""LeRobot's policies, served."""
+"""Serves LeRobot's policies."""

@@ -1,4 +1,4 @@
-"""Demonstrations out of a LeRobot v3 dataset that `robot-runtime` has written: `load_dataset`."""
+"""Loads demonstrations from a LeRobot v3 dataset written by `robot-runtime`: `load_dataset`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,22 +38,22 @@ from robot_runtime.dataset.stored import refuse_no_dataset
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
 ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
-"""Columns that `record` adds: the chunk planned from a frame, and how many of its rows were given."""
+"""Columns that `record` adds: the chunk planned from a frame, and the number of its rows that were given."""
 
 
 def load_dataset(
     folder: Path, robot: Schema | None = None, actions: FromActions | None = None
 ) -> list[StoredDemonstration]:
-    """Every frame, with its pictures and the expert's plan from there, in order; videos front to back.
+    """Every frame in order, with its images and the expert's plan from it on; videos are read sequentially.
 
-    robot: whose numbers are wanted, in the order of its joints; None takes the robot that the names tell of.
-    Numbers are matched by name; those of datasets of before parts had names are known too.
-    actions: how rows are made of a run's commands, where there is no expert's plan; then those frames are
-        left out that nobody drove who is to be imitated. None: a plan is needed.
+    robot: the robot whose numbers are read, in the order of its joints; None infers it from the names.
+    Numbers are matched by name; names from before parts were named are known too.
+    actions: makes rows from a run's commands where there is no expert's plan; frames that are not to be
+        imitated are then left out. None: a plan is required.
 
-    What was left of an episode whose saving was interrupted is passed over: info.json says how many there
-    are, and they say in which files they are.
-    InvalidValueError: what is missing, damaged or does not fit.
+    Remains of an episode whose saving was interrupted are skipped: info.json has the number of episodes, and
+    each of these names its files.
+    InvalidValueError: something is missing, damaged or does not fit.
     """
     import pyarrow as pa
 
@@ -79,9 +79,9 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
     info = read_json(folder / "meta" / "info.json")
     features = info["features"]
     if ROWS not in features and actions is None:
-        raise InvalidValueError(f"{folder} has no column {ROWS}: robot-runtime record makes datasets with it")
+        raise InvalidValueError(f"{folder} has no column {ROWS}; record a dataset with robot-runtime record")
     if ROWS in features and actions is not None and actions.only != "all":
-        raise InvalidValueError(f"--only {actions.only}: {folder} holds an expert's plans, nobody took over")
+        raise InvalidValueError(f"--only {actions.only}: {folder} holds an expert's plans without takeovers")
     paths = sorted((folder / "meta" / "episodes").rglob("*.parquet"))
     episodes = [row for path in paths for row in pq.read_table(path).to_pylist()]
     episodes = [row for row in episodes if row["episode_index"] < info["total_episodes"]]
@@ -96,11 +96,11 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
     texts = {int(row["task_index"]): str(text) for text, row in tasks.iterrows()}
     task_of = [texts[i] for i in table["task_index"].to_pylist()]
     prefix = f"{PICTURES}."
-    pictures = {}
+    videos = {}
     for name in features:
         if name.startswith(prefix):
             camera = name.removeprefix(prefix)
-            pictures[camera] = _decode(
+            videos[camera] = _decode(
                 _files(folder, f"videos/{name}", episodes, "mp4"),
                 len(task_of),
                 features[name]["shape"],
@@ -119,22 +119,22 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
             raise InvalidValueError(f"{folder} has no frame to learn from{only}: {actions.why_none(columns)}")
     out = []
     for i in kept:
-        seen = _observation(i, columns, numbers, pictures, task_of[i])
-        told = rows[i] if ROWS in features or actions is None else actions.counted_from(rows[i], seen.state)
-        out.append(StoredDemonstration(observation=seen, rows=told, num_committed=int(committed[i])))
+        seen = _observation(i, columns, numbers, videos, task_of[i])
+        chunk = rows[i] if ROWS in features or actions is None else actions.counted_from(rows[i], seen.state)
+        out.append(StoredDemonstration(observation=seen, rows=chunk, num_committed=int(committed[i])))
     return out
 
 
 def _files(folder: Path, kind: str, episodes: list[dict[str, Any]], suffix: str) -> list[Path]:
-    """Those of a kind that the episodes are in, in order."""
-    places = sorted({(row[f"{kind}/chunk_index"], row[f"{kind}/file_index"]) for row in episodes})
-    return [folder / kind / f"chunk-{chunk:03d}/file-{file:03d}.{suffix}" for chunk, file in places]
+    """The files of a kind that contain the episodes, in order."""
+    indices = sorted({(row[f"{kind}/chunk_index"], row[f"{kind}/file_index"]) for row in episodes})
+    return [folder / kind / f"chunk-{chunk:03d}/file-{file:03d}.{suffix}" for chunk, file in indices]
 
 
 def _decode(
     paths: list[Path], num_frames: int, shape: list[int], *, num_written: int
 ) -> UInt8[np.ndarray, "n h w 3"]:
-    """The first pictures; of the frames that an interrupted episode has written, some may follow."""
+    """The first images; frames of an interrupted episode may follow."""
     import av
 
     out = np.empty((num_frames, *shape), dtype=np.uint8)
@@ -152,7 +152,7 @@ def _decode(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Numbers:
-    """The numbers of all frames by name."""
+    """Holds the numbers of all frames by name."""
 
     robot: Schema
     columns: Mapping[str, np.ndarray]
@@ -165,7 +165,7 @@ class _Numbers:
         robot: Schema | None,
         folder: Path,
     ) -> "_Numbers":
-        """InvalidValueError: it lacks numbers of the robot."""
+        """The numbers of a dataset; InvalidValueError: it lacks numbers of the robot."""
         names = names_in(features, STATE)
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidValueError(f"{folder} has two numbers of one name: {', '.join(twice)}")
@@ -187,7 +187,7 @@ class _Numbers:
         return cls(robot=robot, columns=there)
 
     def state(self, i: int, t_ns: int) -> RobotState:
-        """Of a frame."""
+        """The robot state at a frame."""
         measured = {
             name: self._row(i, quantity_columns(name, n, self.robot))
             for name, n in self.robot.measured.items()
@@ -216,7 +216,7 @@ class _Numbers:
 
 
 def _parts_of(names: Sequence[str]) -> dict[str, PartSchema]:
-    """The robot that the names of a recording's state tell of."""
+    """The parts of the robot, inferred from the names of a recording's state."""
     of_parts: dict[str, list[str]] = {}
     for name in names:
         part, _, column = name.partition(".")
@@ -250,12 +250,12 @@ def _observation(
     i: int,
     columns: dict[str, np.ndarray],
     numbers: _Numbers,
-    pictures: dict[str, np.ndarray],
+    videos: dict[str, np.ndarray],
     task: str,
 ) -> Observation:
     images = {
         camera: Image(t_ns=int(columns[f"{CAPTURE}.{camera}"][i]), pixels=frames[i])
-        for camera, frames in pictures.items()
+        for camera, frames in videos.items()
     }
     scene = columns.get(SCENE)
     return Observation(

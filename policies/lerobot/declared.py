@@ -1,4 +1,4 @@
-"""What a person says of a LeRobot checkpoint: `Declared`, checked before torch or LeRobot are loaded."""
+"""Declarations on a LeRobot checkpoint: `Declared`, checked before torch or LeRobot are loaded."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,40 +10,40 @@ from robot_runtime.errors import CheckpointError, InvalidValueError
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What a person says of a checkpoint."""
+    """A user's declarations on a checkpoint."""
 
     dataset: Path | None = None
-    """That it was trained on; None takes the one its training noted, if it is still there."""
+    """Dataset that it was trained on; None takes the one its training recorded, if it still exists."""
     num_joints: int | None = None
     has_gripper: bool = False
     fps: float | None = None
-    """Rows a second."""
+    """Rows per second."""
     joints: tuple[str, ...] = ()
-    """Names that the dataset has for the robot's joints, in the robot's order; those of two arms begin with
-    left_ and right_."""
+    """The dataset's names of the robot's joints, in the robot's order; with two arms they begin with left_
+    and right_."""
     grippers: tuple[str, ...] = ()
-    """Names that the dataset has for the grippers."""
+    """The dataset's names of the grippers."""
     timing: RowTiming | None = None
-    """What a row means in time. None: as the dataset says, and else the command sent, as all of LeRobot's."""
+    """Meaning of a row in time. None: as the dataset declares, else the command sent, as in LeRobot."""
     joint_unit_rad: float | None = None
-    """What 1 of a joint is [rad]; None: 1 rad, or unknown if the dataset's names are not ours."""
+    """Unit of a joint's number [rad]; None: 1 rad, or unknown if the dataset's names are not ours."""
     convention: str | None = None
-    """Of `core.conventions`: what the gripper's number says. None: it is a distance [m]."""
+    """Convention of the gripper's number, from `core.conventions`. None: it is a distance [m]."""
     stroke_m: float | None = None
-    """How wide the gripper opens [m]; alone: its number is a share of that."""
+    """Opening of the gripper [m]; without a convention, its number is a share of that."""
     tasks: tuple[str, ...] = ()
-    """Texts it was trained on; none: any."""
+    """Task texts that it was trained on; empty for any."""
     are_numbers: bool = False
-    """Whether all are plain numbers of a simulator, in its own units: no joints, no grippers."""
+    """Whether all numbers are a simulator's, in its own units, without joints or grippers."""
     action_names: tuple[str, ...] = ()
-    """Without a dataset, what the simulator calls its actions; none: action_1, action_2, ..., as those of a
-    Gymnasium environment are called here."""
+    """Without a dataset, the simulator's names of its actions; empty for action_1, action_2, ..., the names
+    that a Gymnasium environment gets here."""
 
     def known_dataset(self, folder: Path) -> Path | None:
-        """The one that names the numbers of the checkpoint in that folder; None: nothing does.
+        """The dataset that names the numbers of the checkpoint in that folder; None if there is none.
 
-        InvalidValueError: what was given contradicts itself, or does not say what the numbers are. It takes
-        no network and no configuration to see that.
+        InvalidValueError: the declarations contradict each other or leave the numbers undeclared, which shows
+        without the network or its configuration.
         """
         known = self.dataset or noted_dataset(folder)
         given = {
@@ -53,28 +53,28 @@ class Declared:
         }  # fmt: skip
         if self.are_numbers and (too_many := [name for name, value in given.items() if value]):
             raise InvalidValueError(
-                f"--numbers are a simulator's, which are no joints and no grippers: leave out "
+                f"--numbers declares numbers of a simulator, not joints or grippers; leave out "
                 f"{', '.join(too_many)}"
             )
         if self.action_names and not self.are_numbers:
-            raise InvalidValueError("--action-names are those of a simulator: give --numbers too")
+            raise InvalidValueError("--action-names names a simulator's actions; add --numbers")
         if self.action_names and known is not None:
-            raise InvalidValueError(f"the dataset {known} names the actions: leave out --action-names")
+            raise InvalidValueError(f"the dataset {known} names the actions; leave out --action-names")
         if known is None and (self.joints or self.grippers):
             raise InvalidValueError(
-                "names of joints are those of a dataset: give --dataset too, or describe without them and "
+                "joint and gripper names refer to a dataset; add --dataset, or describe without them and "
                 "name the joints in policy.json (docs/lerobot.md)"
             )
         if known is None and (self.fps is None or not (self.are_numbers or self.num_joints)):
             raise InvalidValueError(
-                f"{folder} does not say what its numbers are: give --joints and --fps, or --dataset; of a "
-                "simulator --numbers and --fps"
+                f"{folder} does not declare what its numbers are; add --joints and --fps, or --dataset, or "
+                "for a simulator --numbers and --fps"
             )
         return known
 
 
 def noted_dataset(folder: Path) -> Path | None:
-    """Where the dataset was when LeRobot trained the checkpoint in that folder; None: it is not there now."""
+    """The dataset on which LeRobot trained the checkpoint in that folder; None if it no longer exists."""
     try:
         noted = read_json(folder / "train_config.json")["dataset"]["root"]
     except (CheckpointError, KeyError, TypeError):

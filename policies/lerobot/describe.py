@@ -1,7 +1,7 @@
-"""`describe`: what a LeRobot checkpoint says of itself, and the few words it lacks, as a `PolicyMetadata`.
+"""`describe`: makes a `PolicyMetadata` from a LeRobot checkpoint and the declarations that it lacks.
 
-What the numbers of its state and of its actions are is in the dataset it was trained on, by name, or has to
-be declared. What is declared beside a dataset may add to it and may not contradict it.
+The meaning of the numbers in its state and actions is in the dataset it was trained on, by name, or has to be
+declared. Declarations beside a dataset may add to it and may not contradict it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,23 +45,23 @@ _SLOWEST_FPS = NS_PER_S / MAX_DT_NS
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What the numbers of a dataset are, by our names."""
+    """Describes the numbers of a dataset by our names."""
 
     state_names: tuple[str, ...]
     action_fields: tuple[ActionField, ...]
     fps: float
     theirs: Mapping[str, str] = field(default_factory=dict)
-    """Names that are not ours, and what they are; their units are not known by them."""
+    """Foreign names and ours for them; foreign names do not determine units."""
     timing: RowTiming | None = None
-    """What an action means in time; None: nobody says."""
+    """Meaning of an action in time; None if undeclared."""
     cameras: Mapping[str, tuple[int, int]] | None = None
-    """Height and width of its pictures; None: no dataset is known."""
+    """Height and width of its images; None: no dataset is known."""
     scene_names: tuple[str, ...] = ()
-    """Of the scene's quantities; empty: unknown."""
+    """Names of the scene's quantities; empty if unknown."""
 
     def __post_init__(self) -> None:
         if not _SLOWEST_FPS <= self.fps <= NS_PER_S:
-            raise InvalidValueError(f"rows a second are {_SLOWEST_FPS:.3g} or more, got {self.fps:g}")
+            raise InvalidValueError(f"expected at least {_SLOWEST_FPS:.3g} rows per second, got {self.fps:g}")
         if len(set(self.state_names)) < len(self.state_names):
             raise InvalidValueError(
                 f"two numbers of the state would have one name: {', '.join(self.state_names)}"
@@ -69,7 +69,7 @@ class Numbers:
 
     @classmethod
     def of_dataset(cls, folder: Path, declared: Declared) -> "Numbers":
-        """InvalidValueError: its numbers have names that nobody has explained."""
+        """The numbers of a dataset; InvalidValueError: some of their names are undeclared."""
         refuse_no_dataset(folder)
         path = folder / "meta" / "info.json"
         info = read_json(path)
@@ -83,7 +83,7 @@ class Numbers:
                 if feature.get("dtype") in ("video", "image")
             }
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
+            raise InvalidValueError(f"{path} does not declare what its numbers are: {error!r}") from error
         timing = timing_of(features)
         if declared.are_numbers:
             return cls.plain(state, action, scene_names=scene, fps=fps, timing=timing, cameras=cameras)
@@ -95,15 +95,15 @@ class Numbers:
     def named(
         cls, state: Sequence[str], action: Sequence[str], declared: Declared, path: Path, **more: Any
     ) -> "Numbers":
-        """By what a file calls them; InvalidValueError: nobody has explained a name."""
+        """The numbers by the names in a file; InvalidValueError: a name is undeclared."""
         names = dict.fromkeys((*state, *action))
         declared_of = declared_names(declared.joints, declared.grippers)
         if missing := [name for name in declared_of if name not in names]:
             raise InvalidValueError(f"{path} has no {', '.join(missing)}, but {', '.join(action)}")
         ours = explained([*names], declared_of)
-        if strange := [name for name in names if name not in ours]:
+        if unknown := [name for name in names if name not in ours]:
             raise InvalidValueError(
-                f"{path} calls numbers {', '.join(strange)}. {HINT}; all are {', '.join(names)}"
+                f"{path} has undeclared numbers {', '.join(unknown)}. {HINT}; all are {', '.join(names)}"
             )
         return cls(
             state_names=tuple(ours[name] for name in state),
@@ -114,28 +114,28 @@ class Numbers:
 
     @classmethod
     def plain(cls, state: Sequence[str], action: Sequence[str], **more: Any) -> "Numbers":
-        """Of a simulator whose state and action have these names: what actions lead is measured under their
-        names if all are in the state, else the state is all that the simulator shows, in its order."""
+        """The numbers of a simulator whose state and action have these names. If both have the same ones, the
+        state measures what actions move; otherwise it is the simulator's whole state, in its order."""
         moved = PlainNumbers(names=tuple(action))
         is_measured = set(state) == set(action)
         names = [f"{moved.part}.{n}" if is_measured else f"{SCENE_NUMBER}{i}" for i, n in enumerate(state)]
-        if not is_measured:  # what else is its scene comes behind that
+        if not is_measured:  # further scene numbers come after the state
             more["scene_names"] = (*state, *more.get("scene_names", ()))
         return cls(state_names=tuple(names), action_fields=(moved,), **more)
 
     @classmethod
     def of_simulator(cls, declared: Declared, state_dim: int, action_dim: int) -> "Numbers":
-        """Of a simulator that shows its state in one vector, in its own order."""
+        """The numbers of a simulator that gives its state as one vector, in its own order."""
         names = declared.action_names or tuple(f"action_{i + 1}" for i in range(action_dim))
         if len(names) != action_dim:
-            raise CheckpointError(f"its actions have {action_dim} numbers, --action-names {len(names)}")
+            raise CheckpointError(f"its actions have {action_dim} numbers, --action-names has {len(names)}")
         assert declared.fps is not None, "checked by `Declared`"
         state = tuple(f"{SCENE_NUMBER}{i}" for i in range(state_dim))
         return cls(state_names=state, action_fields=(PlainNumbers(names=names),), fps=declared.fps)
 
     @classmethod
     def of_joints(cls, declared: Declared, state_dim: int) -> "Numbers":
-        """Joints, then the gripper, in the state and in actions; velocities after that if there is room."""
+        """Joints, then the gripper, in state and actions; the state may end with the joints' velocities."""
         assert declared.num_joints is not None, "checked by `Declared`"
         assert declared.fps is not None, "checked by `Declared`"
         joints, fps = JointPosition(declared.num_joints), declared.fps
@@ -148,14 +148,14 @@ class Numbers:
         robot = f"{declared.num_joints} joints and {'a' if declared.has_gripper else 'no'} gripper"
         raise CheckpointError(
             f"its state has {state_dim} numbers; {robot} make {len(names)}, or {len(with_speeds)} with "
-            "velocities. If it is made of other parts, name the dataset it was trained on"
+            "velocities; if it has other parts, name the dataset it was trained on"
         )
 
 
 def describe(folder: Path, declared: Declared) -> PolicyMetadata:
     """Write the metadata of a checkpoint.
 
-    CheckpointError: the folder holds no policy of LeRobot's that is run here, or one of other sizes.
+    CheckpointError: the folder holds no supported LeRobot policy, or its sizes differ.
     InvalidValueError: neither a dataset nor joints and rate are known, or they contradict each other.
     """
     if not folder.is_dir():
@@ -172,7 +172,7 @@ def describe(folder: Path, declared: Declared) -> PolicyMetadata:
         ("actions have", size_of(config.action_feature), dim),
     ):
         if columns != expected:
-            raise CheckpointError(f"its {what} {columns} numbers; this robot's make {expected}")
+            raise CheckpointError(f"its {what} {columns} numbers; this robot's have {expected}")
     gripper_state, gripper_action = _grippers(numbers, declared)
     metadata = PolicyMetadata(
         info=PolicyInfo(
@@ -200,7 +200,7 @@ def describe(folder: Path, declared: Declared) -> PolicyMetadata:
 
 
 def _by_place(config: Any, declared: Declared) -> Numbers:
-    """Without names: a simulator's numbers, or joints."""
+    """The numbers of a checkpoint without names: a simulator's, or joints."""
     state_dim = size_of(config.robot_state_feature)
     if declared.are_numbers:
         return Numbers.of_simulator(declared, state_dim, size_of(config.action_feature))
@@ -208,30 +208,30 @@ def _by_place(config: Any, declared: Declared) -> Numbers:
 
 
 def _refuse_contradictions(numbers: Numbers, declared: Declared, dataset: Path) -> None:
-    """InvalidValueError: the dataset says otherwise."""
+    """InvalidValueError: a declaration contradicts the dataset."""
     joints = sum(field.dim for field in numbers.action_fields if isinstance(field, JointPosition))
     has_gripper = any(isinstance(field, GripperWidth) for field in numbers.action_fields)
-    for what, said, found in (
+    for what, given, found in (
         ("joints", declared.num_joints, joints),
         ("fps", declared.fps, numbers.fps),
         ("gripper", declared.has_gripper or None, has_gripper),
     ):
-        if said is not None and said != found:
-            raise InvalidValueError(f"--{what} {said} was said; the dataset {dataset} has {found}")
+        if given is not None and given != found:
+            raise InvalidValueError(f"--{what} {given} contradicts the dataset {dataset}, which has {found}")
 
 
 def _refuse_other_names(config: Any, metadata: PolicyMetadata, declared: Declared) -> None:
-    """The checkpoint may know the names of its actions (pi's relative ones do)."""
+    """CheckpointError: the checkpoint names its actions (pi's relative ones do) and in another way."""
     noted = getattr(config, "action_feature_names", None)
     if noted is None:
         return
     ours = explained(noted, declared_names(declared.joints, declared.grippers))
     names = tuple(ours.get(name, name) for name in noted)
-    said = tuple(name for f in metadata.info.action_spec.fields for name in command_columns(f))
-    if names != said:
+    declared_columns = tuple(name for f in metadata.info.action_spec.fields for name in command_columns(f))
+    if names != declared_columns:
         raise CheckpointError(
-            f"its {CONFIG} calls its actions {', '.join(noted)}; what was said calls them "
-            f"{', '.join(said)}. Name the dataset, and its joints in order"
+            f"its {CONFIG} calls its actions {', '.join(noted)}, but they are declared as "
+            f"{', '.join(declared_columns)}; name the dataset, and its joints in order"
         )
 
 
@@ -242,25 +242,25 @@ def _joint_unit(numbers: Numbers, declared: Declared) -> float:
         return convention_named(declared.convention).rad
     if joints := [name for name, ours in numbers.theirs.items() if not ours.endswith(f".{WIDTH}")]:
         raise InvalidValueError(
-            f"nobody says in which unit {joints[0]} is: say --joint-unit rad or degrees. Per cent "
-            "of a range is no angle: LeRobot's arms record degrees with use_degrees"
+            f"the unit of {joints[0]} is undeclared; add --joint-unit rad or degrees. Per cent of a range is "
+            "not an angle: LeRobot's arms record degrees with use_degrees"
         )
     return 1.0
 
 
 def _grippers(numbers: Numbers, declared: Declared) -> tuple[Linear, Linear]:
-    """Of the state and of actions."""
+    """The gripper's conversions for the state and for actions."""
     if not any(isinstance(field, GripperWidth) for field in numbers.action_fields):
         return AS_IT_IS, AS_IT_IS
     theirs = [name for name, ours in numbers.theirs.items() if ours.endswith(f".{WIDTH}")]
     name = declared.convention or convention_of(theirs)
     if name is None and declared.stroke_m is None:
         if theirs:
-            raise InvalidValueError(f"nobody says what {theirs[0]} is: say --convention")
+            raise InvalidValueError(f"the meaning of {theirs[0]} is undeclared; add --convention")
         return AS_IT_IS, AS_IT_IS
     found = convention_named(name or "rlds")
     if declared.stroke_m is None and found.gripper_action.open_m is None:
-        raise InvalidValueError(f"in the convention {name} a gripper has a share: say --gripper-stroke-m")
+        raise InvalidValueError(f"in the convention {name} a gripper has a share; add --gripper-stroke-m")
     stroke_m = declared.stroke_m or 1e-3  # unused where the number is a distance
     return found.gripper_state.to_width(stroke_m), found.gripper_action.to_width(stroke_m)
 
@@ -270,7 +270,7 @@ def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
     for name, size in cameras.items():
         if numbers.cameras is not None and numbers.cameras.get(name) != size:
             raise CheckpointError(
-                f"it looks at {name}, {size}; the dataset has {dict(numbers.cameras) or 'no pictures'}"
+                f"it uses camera {name}, {size}; the dataset has {dict(numbers.cameras) or 'no images'}"
             )
     fields, names = numbers.action_fields, numbers.state_names
     scene = size_of(config.env_state_feature)
@@ -291,18 +291,18 @@ def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
 
 
 def _names_of(names: Any) -> tuple[str, ...]:
-    """LeRobot's are a list, or were one under a key."""
+    """The names of a LeRobot feature, which are a list, or in older files a list under one key."""
     if isinstance(names, dict) and len(names) == 1:
         (names,) = names.values()
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"names are a list, got {names!r:.200}")
+        raise ValueError(f"expected a list of names, got {names!r:.200}")
     if len(set(names)) < len(names):
         raise ValueError(f"two numbers have one name, {names!r:.200}")
     return tuple(names)
 
 
 def _scene_names(features: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of the scene's quantities; none if they have none, or only numbers."""
+    """The names of the scene's quantities; empty if they have none, or only numbers."""
     names = features.get(SCENE, {}).get("names")
     if not names:
         return ()
@@ -311,7 +311,7 @@ def _scene_names(features: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _picture_size(feature: Mapping[str, Any]) -> tuple[int, int]:
-    """Height and width. Channels come first if the names say something else of the third number."""
+    """Height and width of an image feature. Channels come first if the third name is not that of channels."""
     one, two, three = (int(n) for n in feature["shape"])
     names: Sequence[str] = feature.get("names") or ()
     are_last = len(names) != 3 or names[2] in ("channel", "channels")

@@ -1,11 +1,11 @@
-"""What becomes of every field of a LeRobot configuration: honoured, mapped to something of ours, or refused.
+"""The treatment of every field of a LeRobot configuration: honoured, mapped to something of ours, or refused.
 
-    honoured     LeRobot's own code, which runs here unchanged, does what it says
-    mapped       something of ours does it; says what
-    fixed        runs here with one value only; any other is refused with the reason
-    irrelevant   it changes nothing after training
+    honoured     LeRobot's own code, which runs here unchanged, implements it
+    mapped       the named feature of ours implements it
+    fixed        supported with one value only; any other is refused with the reason
+    irrelevant   it has no effect after training
 
-A test walks LeRobot's own dataclasses: a field that is in none of these lists is a failure.
+A test walks LeRobot's own dataclasses and fails for a field that is in none of these lists.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
         **dict.fromkeys(("gpt_n_layer", "depth"), (1, MAX_LAYERS)),
     }
 )
-_OURS = "how long a delay is, and what is done about it, is chosen where the policy is run"
+
 _TRAINING = frozenset(
     {
         "push_to_hub", "repo_id", "private", "tags", "license", "pretrained_path", "pretrained_revision",
@@ -51,18 +51,18 @@ _TRAINING = frozenset(
         "primary_code_loss_weight", "secondary_code_loss_weight", "n_vqvae_training_steps",
         "reward_coeff", "expectile_weight", "value_coeff", "consistency_coeff", "advantage_scaling",
         "pi_coeff", "temporal_decay_coeff", "target_model_momentum", "max_random_shift_ratio", "dropout",
-        "use_amp",  # of training and its evaluations; what is run here has the type of its weights
-        "crop_is_random", "image_crop_is_random",  # in training; else the crop is in the middle
+        "use_amp",  # applies to training and its evaluations; here a network has the type of its weights
+        "crop_is_random", "image_crop_is_random",  # in training only; otherwise the crop is central
         "vision_encoder_lr_multiplier", "sigma_min", "timestep_sampling_strategy", "timestep_sampling_s",
         "timestep_sampling_alpha", "timestep_sampling_beta",
     }
 )  # fmt: skip
 _COMMON_MAPPED = MappingProxyType(
     {
-        "device": "the device that the policy is served on",
+        "device": "the device that serves the policy",
         "input_features": "the schema",
         "output_features": "the action spec",
-        "gradient_checkpointing": "off: nothing is learnt",
+        "gradient_checkpointing": "off: no training here",
         "compile_model": "serve --compile",
         "compile_mode": "serve --compile",
         "pretrained_backbone_weights": "none: all weights are the checkpoint's own",
@@ -70,33 +70,33 @@ _COMMON_MAPPED = MappingProxyType(
         "n_action_steps": "the execution horizon, where it is less than a chunk",
         "rtc_config": "the methods rtc and pipelined-rtc",
         "temporal_ensemble_coeff": "the method temporal-ensembling with that m, as its default",
-        "use_relative_actions": "rows that count from the measured joints",
-        "relative_exclude_joints": "columns of those that do not",
-        "action_feature_names": "names of its columns, which say what is excluded",
+        "use_relative_actions": "rows relative to the measured joints",
+        "relative_exclude_joints": "absolute columns among those",
+        "action_feature_names": "names of its columns, which determine those excluded",
     }
 )
 _COMMON_FIXED: Mapping[str, tuple[object, str]] = MappingProxyType(
     {
-        "n_obs_steps": (1, "LeRobot's own looks at the newest observation only"),
-        "use_peft": (False, "an adapter has no weights of its own: merge it into its policy"),
-        "adapt_to_pi_aloha": (False, "ALOHA's joints would have to be turned into pi's and back"),
-        "use_delta_joint_actions_aloha": (False, "LeRobot itself does not do it"),
+        "n_obs_steps": (1, "LeRobot's own uses the newest observation only"),
+        "use_peft": (False, "an adapter is not a complete policy; merge it into its policy"),
+        "adapt_to_pi_aloha": (False, "ALOHA's joints would have to be converted to pi's and back"),
+        "use_delta_joint_actions_aloha": (False, "LeRobot itself does not implement it"),
         "use_cache": (True, "rows are sampled on a cached prefix"),
-        "attention_mode": ("cross_attn", "rows are sampled as that has it"),
-        "domain_feature_key": (None, "no request says a domain: xvla_add_domain_id does"),
+        "attention_mode": ("cross_attn", "rows are sampled with cross attention"),
+        "domain_feature_key": (None, "requests have no domain; use xvla_add_domain_id"),
     }
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """Of one type of policy. Those that all types share are in the module's lists."""
+    """The configuration fields of one type of policy; those shared by all types are in the module's lists."""
 
     honoured: frozenset[str]
     chunk: str
-    """The field that says how many rows a chunk has."""
+    """The field with the number of rows of a chunk."""
     choices: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    """Honoured fields that name something, and all that they may name."""
+    """Honoured fields with a fixed set of values, and these values."""
 
 
 _RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
@@ -235,11 +235,11 @@ FIELDS: Mapping[str, Fields] = MappingProxyType(
     }
 )  # fmt: skip
 TYPES = tuple(FIELDS)
-"""Types of LeRobot's policies that are run here."""
+"""Supported types of LeRobot policies."""
 
 
 def fate_of(kind: str, name: str) -> str | None:
-    """What becomes of a field; None: nobody has thought of it."""
+    """The treatment of a field; None if it is in none of the lists."""
     if name in FIELDS[kind].honoured:
         return "honoured"
     if name in _COMMON_FIXED:
@@ -250,9 +250,9 @@ def fate_of(kind: str, name: str) -> str | None:
 
 
 def refuse_unhonoured(kind: str, config: Mapping[str, Any], where: str) -> None:
-    """Look at the fields that a file has, before LeRobot does.
+    """Check the fields of a file before LeRobot reads them.
 
-    CheckpointError names one that is not known, or whose value is not run here or out of bounds.
+    CheckpointError names one that is unknown, or whose value is unsupported or out of bounds.
     """
     for name, value in config.items():
         if name == "type":

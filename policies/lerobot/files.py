@@ -1,12 +1,12 @@
-"""A folder of LeRobot's, looked at before LeRobot sees it: `checked_config`.
+"""Checks a LeRobot folder before LeRobot reads it: `checked_config`.
 
-    config.json                one of the types in `lerobot_fields`, every field honoured, mapped or refused
-    policy_preprocessor.json   steps by LeRobot's registered names only, of the list below, with known options
+    config.json                one of the types in `fields`, every field honoured, mapped or refused
+    policy_preprocessor.json   only steps with registered names of the list below, with known options
     policy_postprocessor.json  the same
     *.safetensors              statistics and weights, finite; no other file of weights is ever read
 
-LeRobot imports and calls what a step's "class" names, and asks the hub for what an option names. Nothing of
-that kind is let through: the words and pictures of a known model, or a folder inside this one.
+LeRobot imports and calls the "class" of a step, and downloads what an option names. Both are refused: only
+the tokenizers and processors of known models are allowed, or a folder inside this one.
 """
 
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ KNOWN_MODELS = frozenset(
         "openai/clip-vit-large-patch14",
     }
 )
-"""Of the hub, that LeRobot's own configurations name: for their words and sizes, never for weights."""
+"""Hub models that LeRobot's own configurations name: for vocabularies and sizes, never for weights."""
 MODEL_NAMES = ("vlm_model_name", "tokenizer_name", "vision_encoder_name", "text_encoder_name")
-"""Fields of a configuration that name one."""
+"""Configuration fields that name a hub model."""
 _NORMALISES = frozenset({"eps", "features", "norm_map", "normalize_observation_keys"})
 STEPS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -66,13 +66,13 @@ STEPS: Mapping[str, frozenset[str]] = MappingProxyType(
 """Registered names of LeRobot's steps, and the options that each has."""
 _ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
-        "float_dtype": (None, "float32"),  # of what a network is shown; its weights have a type of their own
+        "float_dtype": (None, "float32"),  # of a network's input; its weights have a type of their own
         "task_key": ("task",),
         "padding_side": ("left", "right"),
         "padding": ("longest", "max_length"),
     }
 )
-"""Options of steps that run here with these values only."""
+"""Step options that are supported with these values only."""
 _STATISTICS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "MEAN_STD": ("mean", "std"),
@@ -85,16 +85,15 @@ _NOT_READ = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".py")
 
 
 def checked_config(folder: Path) -> dict[str, Any]:
-    """Look at all that will be read from a folder; returns its config.json.
+    """Check all files that will be read from a folder; returns its config.json.
 
-    CheckpointError: something is missing, damaged, out of bounds, unknown, or would be called by its name.
+    CheckpointError: something is missing, damaged, out of bounds or unknown, or would run code by its name.
     """
     config = read_json(folder / CONFIG)
     kind = config.get("type")
     if kind not in TYPES:
         raise CheckpointError(
-            f"{folder / CONFIG}: type is {kind!r}; policies of LeRobot's that are run here: "
-            f"{', '.join(TYPES)}"
+            f"{folder / CONFIG}: type is {kind!r}; supported LeRobot policies: {', '.join(TYPES)}"
         )
     refuse_unhonoured(kind, config, str(folder / CONFIG))
     _check_features(config, folder / CONFIG)
@@ -114,8 +113,7 @@ def checked_config(folder: Path) -> dict[str, Any]:
 
 
 def camera_names(folder: Path) -> dict[str, str]:
-    """What its cameras are called in the data set it was trained on, where a step renames them: theirs to the
-    policy's."""
+    """The dataset's names of renamed cameras, mapped to the policy's names."""
     renamed: dict[str, str] = {}
     for entry in read_json(folder / BEFORE)["steps"]:
         if entry["registry_name"] == "rename_observations_processor":
@@ -124,12 +122,12 @@ def camera_names(folder: Path) -> dict[str, str]:
 
 
 def _checked_steps(folder: Path, name: str) -> "dict[str, Step]":
-    """By registered name."""
+    """The checked steps of a processor file, by registered name."""
     path, out = folder / name, {}
     if not path.is_file():
         raise CheckpointError(
-            f"{folder} has no {name}: LeRobot before 0.4 kept that in its weights, and "
-            f"`python -m lerobot.processor.migrate_policy_normalization --pretrained-path {folder}` makes it"
+            f"{folder} has no {name}: LeRobot before 0.4 kept it in the weights; create it with `python -m "
+            f"lerobot.processor.migrate_policy_normalization --pretrained-path {folder}`"
         )
     steps = read_json(path).get("steps")
     if not isinstance(steps, list):
@@ -137,7 +135,7 @@ def _checked_steps(folder: Path, name: str) -> "dict[str, Step]":
     for entry in steps:
         if not isinstance(entry, dict) or not entry.keys() <= {"registry_name", "config", "state_file"}:
             raise CheckpointError(
-                f"{path}: a step has a registry_name, a config and a state_file at most, got {entry!r:.200}"
+                f"{path}: expected a step with registry_name, config and state_file, got {entry!r:.200}"
             )
         registered, options = entry.get("registry_name"), entry.get("config", {})
         if not isinstance(registered, str) or registered not in STEPS:
@@ -155,7 +153,7 @@ def _checked_steps(folder: Path, name: str) -> "dict[str, Step]":
 
 
 class Step:
-    """One step's options and statistics."""
+    """Holds one step's options and statistics."""
 
     def __init__(self, options: dict[str, Any], tensors: "dict[str, Tensor]") -> None:
         self.options, self.tensors = options, tensors
@@ -166,7 +164,7 @@ def _state_of(entry: dict[str, Any], folder: Path, path: Path) -> "dict[str, Ten
     if file is None:
         return {}
     if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
-        raise CheckpointError(f"{path}: a state_file is a NAME.safetensors in this folder, got {file!r}")
+        raise CheckpointError(f"{path}: expected a state_file NAME.safetensors in this folder, got {file!r}")
     return read_tensors(folder / file)
 
 
@@ -196,22 +194,22 @@ def _check_options(options: dict[str, Any], folder: Path, where: str) -> None:
 
 
 def _check_renaming(value: Any, where: str) -> None:
-    """Pictures only, and no two to one name: what else is what has to be said where it is described."""
+    """CheckpointError: two are renamed to one, or anything but images, which a description has to declare."""
     if not isinstance(value, dict) or not all(
         isinstance(key, str) and key.startswith(PICTURE) for each in value.items() for key in each
     ):
         raise CheckpointError(
-            f"{where}: only pictures, {PICTURE} and {PICTURES}.NAME, can be renamed, got {value!r:.200}"
+            f"{where}: only images, {PICTURE} and {PICTURES}.NAME, can be renamed, got {value!r:.200}"
         )
     if len(set(value.values())) < len(value):
-        raise CheckpointError(f"{where}: two pictures are renamed to one, {value!r:.200}")
+        raise CheckpointError(f"{where}: two images are renamed to one, {value!r:.200}")
 
 
 def _check_modes(value: Any, where: str) -> None:
     valid = ("IDENTITY", *_STATISTICS)
     if not isinstance(value, dict) or any(mode not in valid for mode in map(str, value.values())):
         raise CheckpointError(
-            f"{where}: each way to normalise is one of {', '.join(valid)}, got {value!r:.200}"
+            f"{where}: each normalisation mode is one of {', '.join(valid)}, got {value!r:.200}"
         )
 
 
@@ -220,7 +218,9 @@ def _check_features(config: dict[str, Any], path: Path) -> None:
         _check_shapes(config.get(key), f"{path}: {key}")
     _check_modes(config.get("normalization_mapping"), str(path))
     if "action" not in config["output_features"]:
-        raise CheckpointError(f"{path}: it predicts no action, but {list(config['output_features'])}")
+        raise CheckpointError(
+            f"{path}: expected an action to be predicted, got {list(config['output_features'])}"
+        )
 
 
 def _check_shapes(value: Any, where: str) -> None:
@@ -241,7 +241,7 @@ def _check_shapes(value: Any, where: str) -> None:
 def _check_normalised(
     config: dict[str, Any], modes: dict[str, str], kinds: tuple[str, ...], step: Step | None, path: Path
 ) -> None:
-    """What training has normalised is normalised here, by statistics that are there and make sense."""
+    """CheckpointError: a feature normalised in training is not here, or its statistics are not usable."""
     features = config["input_features"] | config["output_features"]
     for name, feature in features.items():
         kind = str(feature.get("type"))
@@ -252,7 +252,7 @@ def _check_normalised(
         does = step is not None and name in step.options.get("features", {})
         does = does and (keys is None or kind == "ACTION" or name in keys)
         if step is None or not does or step.options.get("norm_map", {}).get(kind) != mode:
-            raise CheckpointError(f"{path} does not normalise {name} by {mode}, as {CONFIG} says")
+            raise CheckpointError(f"{path} does not normalise {name} by {mode}, as {CONFIG} declares")
         low, high = (step.tensors.get(f"{name}.{which}") for which in _STATISTICS[mode])
         if low is None or high is None:
             raise CheckpointError(f"{path} has no statistics of {name} for {mode}")
@@ -262,29 +262,29 @@ def _check_normalised(
                 f"it has {feature['shape']}"
             )
         if bool((high < (0.0 if mode == "MEAN_STD" else low)).any()):
-            raise CheckpointError(f"{path}: statistics of {name} are upside down")
+            raise CheckpointError(f"{path}: statistics of {name} have a negative range")
 
 
 def local_model(value: str, folder: Path) -> str:
-    """As LeRobot has to be told it: a folder inside the checkpoint's may be named from there."""
+    """The name of a model as LeRobot needs it; a folder inside the checkpoint may be named relative to it."""
     return value if value in KNOWN_MODELS else str((folder / value).resolve())
 
 
 def _check_model(value: Any, folder: Path, where: str) -> None:
-    """A model of the list, or a folder in this one without code and pickles."""
+    """CheckpointError: it is neither a known model nor a folder in this one without code and pickles."""
     if isinstance(value, str) and value in KNOWN_MODELS:
         return
     inside = isinstance(value, str) and (folder / value).resolve().is_relative_to(folder.resolve())
     if not inside or not (folder / value).is_dir():
         raise CheckpointError(
-            f"{where} is {value!r}: neither a folder inside the checkpoint's nor one of "
-            f"{', '.join(sorted(KNOWN_MODELS))}"
+            f"{where}: expected a folder inside the checkpoint or one of {', '.join(sorted(KNOWN_MODELS))}, "
+            f"got {value!r}"
         )
     for path in sorted((folder / value).rglob("*")):
         if path.suffix in _NOT_READ:
-            raise CheckpointError(f"{where}: {path} is code or pickled weights, which are not read")
+            raise CheckpointError(f"{where}: {path} is code or pickled weights, which are never read")
         if path.suffix == ".json" and b"auto_map" in path.read_bytes():
-            raise CheckpointError(f"{where}: {path} asks for code of its own (auto_map)")
+            raise CheckpointError(f"{where}: {path} requires code of its own (auto_map)")
 
 
 def _is_number(value: Any) -> bool:

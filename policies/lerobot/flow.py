@@ -1,12 +1,12 @@
-"""LeRobot's flow policies (SmolVLA, pi0, pi0.5) under our samplers: their networks, unchanged, our steps.
+"""Runs LeRobot's flow policies (SmolVLA, pi0, pi0.5) under our samplers: their networks, our steps.
 
     their preprocessor ─► their own predict_action_chunk, stopped where it would begin to integrate
                                         │
-                          prefix encoded once ─► velocity(rows, flow times) as often as a sampler wants
+                          prefix encoded once ─► velocity(rows, flow times) as often as a sampler needs
 
-Theirs counts flow time from 1, noise, to 0, action, and has velocity noise - action; ours runs the other way
-round. They know one flow time for a chunk. Committed rows and early first rows need one for each row: it goes
-into the same layers row by row, which with equal times is what theirs does.
+LeRobot counts flow time from 1, noise, to 0, action, with velocity noise - action; ours runs in reverse. It
+has one flow time per chunk. Committed rows and early first rows need one per row, which enters the same
+layers row by row; with equal times the result is LeRobot's.
 """
 
 import sys
@@ -38,28 +38,28 @@ from policies.lerobot.whole import WholeChunks
 from robot_runtime.errors import CheckpointError
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
-"""Their velocity (B, H, R) of rows (B, H, R) at their flow times (B,), or now (B, H)."""
+"""LeRobot's velocity (B, H, R) of rows (B, H, R) at its flow times (B,), or (B, H) after our changes."""
 COMPILABLE = ("smolvla", "pi0", "pi05")
 FLOWS = (*COMPILABLE, "xvla")
-"""Types of LeRobot's configurations that are flows; the last is `policies.lerobot.xvla`'s."""
+"""Types of LeRobot configurations that are flows; the last is run by `policies.lerobot.xvla`."""
 MOST_SHAPES = 64
-"""Sizes of batch times lengths of prompt times with and without gradients that torch may compile for."""
+"""Variants that torch may compile: batch sizes times prompt lengths times with and without gradients."""
 _ONE_AT_A_TIME = Lock()
-"""Two servers' threads in one process must not both stand in for a module's function."""
+"""Prevents that two server threads in one process replace a module's function at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """What B requests are seen as."""
+    """The encoding of B requests."""
 
     denoise: Denoise
     batch_size: int
     causal: CausalSuffix | None = None
-    """Instead of `denoise` for one sample of each request, where rows look back only."""
+    """Replaces `denoise` for one sample of each request, where rows attend only to earlier ones."""
 
 
 class LeRobotFlow:
-    """Fits `policies.flow.network.FlowNetwork`."""
+    """A LeRobot flow as a `policies.flow.network.FlowNetwork`."""
 
     renoises = False
 
@@ -74,13 +74,14 @@ class LeRobotFlow:
         is_whole: bool = False,
     ) -> None:
         """
-        policy: LeRobot's, of one of COMPILABLE; from here on its layers take a flow time for each row too,
-            and all have the format of those that compute rows (`in_one_format`).
-        after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
-        is_compiled: `compile_network` it. All rows are then computed in every call, for shapes have to stay.
-        is_whole: run chunks as one, from pictures to rows (`WholeChunks`). A GPU records compiled ones
-            only, for LeRobot's own layers ask the host.
-        CheckpointError: the postprocessor does more than to scale columns.
+        policy: LeRobot's, of one of COMPILABLE; from here on its layers also take a flow time per row, and
+            all have the format of those that compute rows (`in_one_format`).
+        after: its postprocessor, from its rows to the robot's. horizon, dim: size of the robot's rows.
+        is_compiled: whether to `compile_network` it. All rows are then computed in every call, because shapes
+            have to be constant.
+        is_whole: whether to run a chunk as one unit, from images to rows (`WholeChunks`). A GPU records
+            compiled ones only, because LeRobot's own layers depend on the host.
+        CheckpointError: the postprocessor does more than scale columns.
         """
         config = policy.config
         self._policy, self._after, self._dim = policy, after, dim
@@ -89,7 +90,7 @@ class LeRobotFlow:
         self.num_steps = int(getattr(config, "num_inference_steps", None) or config.num_steps)
         self.device = torch.device(config.device)
         self.scale, self.offset = scaling(after, dim)
-        """Of each column (D,), from their numbers to the robot's."""
+        """Factor and offset of each column (D,), from LeRobot's numbers to the robot's."""
         self._module, self._is_compiled = sys.modules[type(policy).__module__], is_compiled
         take_flow_times_by_row(policy.model, config.type)
         if config.type in ("pi0", "pi05"):
@@ -109,7 +110,7 @@ class LeRobotFlow:
         return one_chunk(is_compiled=has_graphs, rounds=rounds)
 
     def encode(self, seen: dict[str, Any]) -> Encoded:
-        """A preprocessed batch; its prefix goes through their network once."""
+        """The encoding of a preprocessed batch; its prefix passes through the network once."""
         batch_size = len(next(value for key, value in seen.items() if key.startswith("observation.")))
         unused = torch.zeros((batch_size, self.horizon, self.row_dim), device=self.device)
         if isinstance(step := self._policy.model.denoise_step, OnceAChunk):
@@ -123,13 +124,13 @@ class LeRobotFlow:
     def velocity(
         self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None, times: Tensor
     ) -> Tensor:
-        """As `FlowNetwork.velocity`; samples of one request share its encoding, one after another."""
+        """As `FlowNetwork.velocity`; samples of one request share its encoding and run one after another."""
         if context.causal is not None and len(x) == context.batch_size and not x.requires_grad:
             return -context.causal(x, 1.0 - t, num_final(times))
-        told = 1.0 - t if self._table is None else self._table(times, t.device)
+        time_input = 1.0 - t if self._table is None else self._table(times, t.device)
         shape = context.batch_size, -1
-        rows, told = x.unflatten(0, shape), told.unflatten(0, shape)
-        by_sample = [-context.denoise(rows[:, k], told[:, k]) for k in range(rows.shape[1])]
+        rows, time_input = x.unflatten(0, shape), time_input.unflatten(0, shape)
+        by_sample = [-context.denoise(rows[:, k], time_input[:, k]) for k in range(rows.shape[1])]
         return torch.stack(by_sample, dim=1).flatten(0, 1)
 
     def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
@@ -142,16 +143,16 @@ class LeRobotFlow:
 
 
 def compile_network(policy: Any, *, backend: str = "inductor", is_whole: bool = False) -> TimeTable | None:
-    """Have torch compile what every chunk runs: the pictures and words, their layers, and one step.
+    """Make torch compile the parts of every chunk: the embedding of images and words, the layers, one step.
 
-    Once for each size of batch and length of prompt, at its first call; on a GPU, kernels of each go out as
-    one graph (static shapes), unless chunks are recorded as a whole. Before, `lerobot_fused.fuse` makes fewer
-    and larger products of it. Returns what is to be told instead of flow times, if anything is.
+    Each batch size and prompt length is compiled at its first call; on a GPU the kernels of each part are
+    launched as one graph (static shapes), unless chunks are recorded as a whole. `fused.fuse` first merges
+    products into fewer and larger ones. Returns the table that replaces flow times, if one does.
 
-    backend: torch.compile's.
+    backend: torch.compile's backend.
     """
     of_times = fuse(policy)
-    # Beyond its limit torch would run what is new as it is, and many times slower, without a word.
+    # Beyond its limit torch would run new shapes uncompiled, many times slower, without a warning.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_SHAPES)
     model, options = policy.model, {}
     if backend == "inductor" and torch.device(policy.config.device).type == "cuda" and not is_whole:
@@ -168,7 +169,7 @@ def compile_network(policy: Any, *, backend: str = "inductor", is_whole: bool = 
 
 
 def _leave_out_absent_cameras(policy: Any) -> None:
-    """LeRobot encodes a black picture for each camera that is not there, and lets nothing look at it."""
+    """Skip absent cameras, for which LeRobot encodes a black image that it then masks."""
     name = "prepare_images" if hasattr(policy, "prepare_images") else "_preprocess_images"
     prepare, names = getattr(policy, name), [*policy.config.image_features]
 
@@ -181,14 +182,14 @@ def _leave_out_absent_cameras(policy: Any) -> None:
 
 
 def _read_prefix(model: Any) -> None:
-    """Let a step of pi0 or pi0.5 leave the prefix's cache as it is."""
+    """Make a step of pi0 or pi0.5 read the prefix's cache without changing it."""
     of_chunk = partial(seen_by_rows, model.config.chunk_size)
     model.denoise_step = OnceAChunk(of_chunk, partial(step_on_prefix, model))
     model.paligemma_with_expert.gemma_expert.model.config._attn_implementation = "eager"
 
 
 def take_flow_times_by_row(model: Any, kind: str) -> None:
-    """Let a model's `embed_suffix` take flow times (B, H); with (B,) it does what it did."""
+    """Make a model's `embed_suffix` accept flow times (B, H); with (B,) it is unchanged."""
     suffixes: dict[str, Callable] = {"smolvla": _smolvla_suffix, "pi0": _pi0_suffix, "pi05": _pi05_suffix}
     model.embed_suffix = partial(suffixes[kind], model, model.embed_suffix)
     if kind == "pi05":
@@ -198,7 +199,7 @@ def take_flow_times_by_row(model: Any, kind: str) -> None:
 
 
 class RowwiseNorm(PiGemmaRMSNorm):
-    """Theirs, for a condition (B, H, C) of each row as well as one (B, C) of the whole chunk."""
+    """LeRobot's norm, with a condition (B, H, C) per row as well as one (B, C) per chunk."""
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         if cond is not None:
@@ -244,7 +245,8 @@ def _rows_with_times(model: Any, x: Tensor, t: Tensor, width: int) -> Tensor:
 
 @contextmanager
 def _instead_of_integrating(module: ModuleType) -> Iterator[list[Denoise]]:
-    """While it lasts, their sampling ends where it would begin; what it would have integrated is found."""
+    """A context in which LeRobot's sampling stops before it integrates; it yields the functions that it
+    would have integrated."""
     found: list[Denoise] = []
 
     def find(denoise: Denoise, noise: Tensor, num_steps: int, **_: Any) -> Tensor:
@@ -261,12 +263,12 @@ def _instead_of_integrating(module: ModuleType) -> Iterator[list[Denoise]]:
 
 
 def scaling(after: Callable[[Tensor], Tensor], dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factor and offset (D,) of each column, found out by asking.
+    """Factor and offset (D,) of each column, determined by probing.
 
-    A column that was always the same in training comes out the same whatever goes in; its factor is 1.
+    A column that was constant in training has a constant output; its factor is 1.
     """
-    asked = (torch.full((1, 1, dim), value) for value in (0.0, 1.0, 2.0))
-    at_0, at_1, at_2 = (after(rows).cpu().numpy()[0, 0].astype(float) for rows in asked)
+    probes = (torch.full((1, 1, dim), value) for value in (0.0, 1.0, 2.0))
+    at_0, at_1, at_2 = (after(rows).cpu().numpy()[0, 0].astype(float) for rows in probes)
     if not np.allclose(at_2 - at_1, at_1 - at_0, rtol=1e-3, atol=1e-6):
-        raise CheckpointError("the policy's postprocessor does more than to scale columns")
+        raise CheckpointError("the policy's postprocessor does more than scale columns")
     return np.where(at_1 == at_0, 1.0, at_1 - at_0), at_0

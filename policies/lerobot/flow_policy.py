@@ -1,4 +1,4 @@
-"""LeRobot's flows behind the `Policy` protocol: `load_flow`, and `LeRobotFlowPolicy` under our samplers."""
+"""LeRobot's flows behind the `Policy` protocol: `load_flow`, and `LeRobotFlowPolicy` with our samplers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from policies.lerobot.xvla import XvlaFlow
 
 _MOST_TASKS, _SPARE_WORDS = 32, 16
-"""Of those that the length of a compiled prompt is chosen by, and tokens beyond: numbers of the state are
-words of pi0.5's, and tasks may be asked for that nobody has named."""
+"""Tasks that determine the length of a compiled prompt, and spare tokens: pi0.5 writes the state into the
+prompt, and undeclared tasks may be requested."""
 UNTRAINED = (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
-"""Sampler parts that any flow takes."""
+"""Sampler parts that work with any flow."""
 
 
 def load_flow(
@@ -51,9 +51,9 @@ def load_flow(
     is_whole: bool,
     max_row_error: float | None,
 ) -> "LeRobotFlowPolicy":
-    """One whose format can be chosen: read in float32, turned into it, and held against what it was.
+    """A flow whose format can be chosen: it is read in float32, converted, and compared with float32.
 
-    Where there is no room for float32 it is read in the format itself, and not held against anything.
+    Where the device has no room for float32 it is read in the format itself, without a comparison.
     """
     from policies.lerobot import precision
 
@@ -81,10 +81,10 @@ def load_flow(
 
 
 class LeRobotFlowPolicy(SampledPolicy):
-    """A flow of theirs under our samplers; committed rows and early first rows if it was trained for them."""
+    """A LeRobot flow with our samplers; it takes committed rows and early first rows if trained for them."""
 
     row_error: float | None = None
-    """How far its rows are from those in float32, as a share of their size; None if that was not measured."""
+    """Deviation of its rows from float32, as a share of their size; None if it was not measured."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class LeRobotFlowPolicy(SampledPolicy):
         is_compiled: bool = False,
         is_whole: bool = False,
     ) -> None:
-        """policy, before, after: LeRobot's. is_compiled: as in `load_policy`. is_whole: of `LeRobotFlow`."""
+        """policy, before, after: LeRobot's. is_compiled, is_whole: as in `LeRobotFlow`."""
         spec = metadata.info.action_spec
         self._columns = Columns(metadata, take_relative(before, after, spec.dim))
         scale, offset = (torch.from_numpy(x).float() for x in (self._columns.scale, self._columns.offset))
@@ -105,17 +105,17 @@ class LeRobotFlowPolicy(SampledPolicy):
         super().__init__(ChunkSampler(network))
         self._network = network
         self._before, self._metadata, self._device = before, metadata, network.device
-        # X-VLA's encoder looks at padding too: its rows need all that LeRobot shows it.
+        # X-VLA's encoder attends to padding too, so its prompts keep LeRobot's padding.
         self._prompts = None if policy.config.type == "xvla" else prompts_of(before)
         self._is_compiled = is_compiled
         if is_compiled and self._prompts is not None:
             self._prompts.choose(self._usual_prompt(self._prompts))
-        said = metadata.info.capabilities
-        trained = tuple(part for part in get_args(SamplerPart) if part in said.samplers)
+        can = metadata.info.capabilities
+        trained = tuple(part for part in get_args(SamplerPart) if part in can.samplers)
         self.info = info_with(
             metadata,
             replace(
-                said,
+                can,
                 samplers=UNTRAINED + tuple(part for part in trained if part not in UNTRAINED),
                 execution_horizon=execution_horizon(policy.config, metadata.info),
                 row_statistics=statistics_of(policy.config, network, self._columns),
@@ -123,7 +123,7 @@ class LeRobotFlowPolicy(SampledPolicy):
         )
 
     def checked(self, check: "RowCheck") -> float:
-        """Its row error, by what its network gave in float32."""
+        """Its row error, relative to its network's output in float32."""
         return check.error(self._network, self._seen)
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
@@ -132,14 +132,14 @@ class LeRobotFlowPolicy(SampledPolicy):
 
     @property
     def num_shapes(self) -> int:
-        """As `core.policy.num_shapes`: lengths of prompts, if it is compiled."""
+        """As `core.policy.num_shapes`: the number of prompt lengths if it is compiled, else 0."""
         if not self._is_compiled:
             return 0
         return 1 if self._prompts is None else len(self._prompts.lengths)
 
     @contextmanager
     def in_shape(self, shape: int) -> Iterator[None]:
-        """While it lasts, prompts have at least the length of that number."""
+        """A context in which prompts have at least the length with this index."""
         if self._prompts is None:
             yield
             return
@@ -147,7 +147,7 @@ class LeRobotFlowPolicy(SampledPolicy):
             yield
 
     def _usual_prompt(self, prompts: Prompts) -> int:
-        """Tokens of the longest prompt of its tasks, with some to spare."""
+        """Tokens of the longest prompt of its tasks, plus spare ones."""
         lengths = []
         for task in self._metadata.info.tasks[:_MOST_TASKS] or ("",):
             nothing = [zero_observation(self._metadata.info.schema, task)]

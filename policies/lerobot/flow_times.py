@@ -1,14 +1,14 @@
-"""What a network makes of flow times alone, once for each distinct one: `TimeTable`.
+"""Caches what a network computes from flow times alone, once for each distinct one: `TimeTable`.
 
     flow times (B, H)        .0 .0 .0 .0     .1 .1 .1 .1     1. .2 .2 .1
     distinct, looked up      .0              .1              .1 .2 1.
     computed                 .0              .1                 .2 1.
 
-They do not depend on what is seen: a constant schedule of ten steps needs ten rows of the table for good, and
-a schedule with a flow time for each row as many as it has different ones.
+These values do not depend on the observation: a constant schedule of ten steps needs ten table rows in all,
+and a schedule with a flow time per row as many as it has distinct ones.
 
     pi0.5            the scale, shift and gate of all norms of the expert           (B, H, norms * 3 * W)
-    pi0, SmolVLA     the flow time's part of what is added to a row's token         (B, H, W), `FoldedRows`
+    pi0, SmolVLA     the flow time's contribution to a row's token                  (B, H, W), `FoldedRows`
 """
 
 from collections import OrderedDict
@@ -23,39 +23,39 @@ from torch import Tensor, nn
 from policies.flow.transfers import to_device
 
 MAX_KNOWN = 1024
-"""Flow times whose rows are kept; beyond, the table begins anew."""
+"""Flow times whose rows are kept; beyond that the table is cleared."""
 MAX_STEPS = 512
-"""Steps of which it is kept where their flow times are: every step of a schedule for every size of batch."""
+"""Steps whose table indices are kept: every step of a schedule for every batch size."""
 BLOCK = 16
-"""So many are computed at a time."""
+"""Number of flow times computed at once."""
 
 
 class TimeTable:
-    """Rows of a table by flow time, computed when they are first asked for."""
+    """Rows of a table by flow time, computed at their first use."""
 
     def __init__(self, of: Callable[[Tensor], Tensor], *, stays: bool = False) -> None:
         """
-        of: flow times (n, 1) as LeRobot counts, 1 noise and 0 action, to (n, 1, M).
-        stays: keep the table where it is, with room for all MAX_KNOWN, as recorded graphs need it.
+        of: maps flow times (n, 1) as LeRobot counts, 1 noise and 0 action, to (n, 1, M).
+        stays: keep the table at one address, with room for all MAX_KNOWN, as recorded graphs need.
         """
         self._of, self._stays = of, stays
         self._places: dict[float, int] = {}
         self._steps: OrderedDict[tuple[tuple[int, ...], bytes], int | Tensor] = OrderedDict()
-        """Where the times of steps are, by those."""
+        """Table indices of steps, by their times."""
         self._table: Tensor | None = None
         self.num_computed = 0
         """Flow times that went through the network so far."""
 
     @torch.no_grad()
     def __call__(self, times: Tensor, device: torch.device) -> Tensor:
-        """(B, H, M) of flow times (B, H), 0 noise and 1 action, float64 and on the host."""
+        """Table rows (B, H, M) of flow times (B, H), 0 noise and 1 action, float64 and on the host."""
         where = self._where(times, device)
         if isinstance(where, int):
             return self.rows(where).expand(*times.shape, -1).contiguous()  # one shape and layout for the step
         return self.rows(where)
 
     def _where(self, times: Tensor, device: torch.device) -> int | Tensor:
-        """The row of all times, or that of each, on the device; of steps that come again it is known."""
+        """The table index common to all times, or one each, on the device; cached for recurring steps."""
         step = tuple(times.shape), times.numpy().tobytes()
         if (where := self._steps.get(step)) is None:
             places = self.places(times, device)
@@ -69,9 +69,9 @@ class TimeTable:
 
     @torch.no_grad()
     def places(self, times: Tensor, device: torch.device) -> Tensor:
-        """In which rows the table has flow times of any shape, as those of `__call__`; on the host.
+        """Table indices of flow times of any shape, counted as in `__call__`; on the host.
 
-        Those that it has not yet are computed. A table that `stays` takes at most MAX_KNOWN at a time.
+        Missing rows are computed. A table that `stays` takes at most MAX_KNOWN at a time.
         """
         distinct, which = torch.unique(times, return_inverse=True)
         values = distinct.tolist()
@@ -83,8 +83,8 @@ class TimeTable:
         return torch.tensor([self._places[value] for value in values])[which]
 
     def rows(self, places: Tensor | int) -> Tensor:
-        """(..., M) of places (...)."""
-        assert self._table is not None, "places come from a table that has learnt them"
+        """Table rows (..., M) at indices (...)."""
+        assert self._table is not None, "indices come from `places`, which fills the table"
         return self._table[places]
 
     def _learn(self, values: list[float], device: torch.device) -> None:
@@ -104,11 +104,11 @@ class TimeTable:
 
 
 class FoldedRows(nn.Module):
-    """From rows to the expert's tokens in pi0 and SmolVLA, with all that is linear in one product.
+    """Maps rows to the expert's tokens in pi0 and SmolVLA, with consecutive linear layers in one product.
 
-    LeRobot:  out(silu(A (in x + b) + C e(t) + c))         folded:  out(silu((A in) x + told(t)))
+    LeRobot:  out(silu(A (in x + b) + C e(t) + c))         folded:  out(silu((A in) x + time_part(t)))
 
-    e(t) is the flow time's sines and cosines; told(t) = C e(t) + A b + c is for a `TimeTable`.
+    e(t) is the flow time's sines and cosines; time_part(t) = C e(t) + A b + c is for a `TimeTable`.
     """
 
     def __init__(self, model: Any, width: int) -> None:
@@ -123,20 +123,20 @@ class FoldedRows(nn.Module):
         self.bias = nn.Parameter(bias.to(dtype), requires_grad=False)
         self.out = model.action_time_mlp_out
 
-    def told(self, t: Tensor) -> Tensor:
-        """(B, H, W) of flow times (B, H) as LeRobot counts."""
+    def time_part(self, t: Tensor) -> Tensor:
+        """The contribution (B, H, W) of flow times (B, H) as LeRobot counts."""
         return F.linear(
             embedded_times(self._config, t, self._width).to(self.time.dtype), self.time, self.bias
         )
 
-    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time_part: Tensor) -> Tensor:
         """Tokens (B, H, W) of rows (B, H, R)."""
-        out: Tensor = self.out(F.silu(F.linear(x, self.rows) + told))
+        out: Tensor = self.out(F.silu(F.linear(x, self.rows) + time_part))
         return out
 
 
 def embedded_times(config: Any, t: Tensor, width: int) -> Tensor:
-    """Sines and cosines of flow times (B, H), (B, H, width)."""
+    """Sines and cosines (B, H, width) of flow times (B, H)."""
     flat = create_sinusoidal_pos_embedding(
         t.flatten(), width, config.min_period, config.max_period, device=t.device
     )
@@ -144,6 +144,6 @@ def embedded_times(config: Any, t: Tensor, width: int) -> Tensor:
 
 
 def pi05_condition(model: Any, t: Tensor) -> Tensor:
-    """What pi0.5 makes of flow times (B, H), (B, H, width)."""
+    """pi0.5's condition (B, H, width) of flow times (B, H)."""
     times = embedded_times(model.config, t, model.action_in_proj.out_features).to(t.dtype)
     return F.silu(model.time_mlp_out(F.silu(model.time_mlp_in(times))))

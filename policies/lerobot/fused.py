@@ -1,16 +1,16 @@
-"""LeRobot's networks as fewer and larger products, before torch compiles them: `fuse`.
+"""Merges the products of LeRobot's networks into fewer and larger ones before torch compiles them: `fuse`.
 
     queries, keys, values    one product instead of three
     gate and up              one instead of two
     heads that share keys    rows of one product, and the keys are not copied for each head
-    last layer               of a prefix gives keys and values; what nobody uses is not computed
-    flow time                what it does to every norm of pi0.5's expert, in one product; of pi0 and SmolVLA
-                             the products before the first nonlinearity are one, and the flow time's part is
-                             added; what depends on flow times alone is kept by `policies.lerobot.flow_times`
-    pictures                 of all cameras go through the image encoder together
+    last layer               of a prefix only gives keys and values; unused outputs are not computed
+    flow time                its effect on every norm of pi0.5's expert, in one product; for pi0 and SmolVLA
+                             the products before the first nonlinearity are merged, and the flow time's part
+                             is added; values of flow times alone are cached in `policies.lerobot.flow_times`
+    images                   of all cameras pass through the image encoder together
 
-They compute what they did, but for rounding, all in one format (`policies.lerobot.precision`). Layers that
-are others than these products are made of stay as they are, which the log says.
+Results change only by rounding, and all have one format (`policies.lerobot.precision`). Networks with other
+layers are left unchanged, which is logged.
 """
 
 import logging
@@ -36,17 +36,17 @@ logger = logging.getLogger(__name__)
 
 
 def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
-    """Change a policy's network in place; its weights have other names from here on.
+    """Change a policy's network in place, which renames its weights.
 
-    Returns what a `TimeTable` is of: `denoise_step` is to be told that from here on, not flow times. None: it
-    is told flow times as before, for its layers are others than are put together here, and stay.
+    Returns the function for a `TimeTable`, whose rows `denoise_step` takes from here on in place of flow
+    times. None: it takes flow times as before, because its layers are not of the kind merged here.
 
-    policy: SmolVLA, pi0 or pi0.5, whose flow times go in row by row (`lerobot_flow.take_flow_times_by_row`).
+    policy: SmolVLA, pi0 or pi0.5, with flow times by row (`flow.take_flow_times_by_row`).
     """
     model = policy.eval().model
     is_pi = hasattr(model, "paligemma_with_expert")
     both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
-    policy.eval = lambda: policy  # every chunk of theirs walks a thousand layers to say so again
+    policy.eval = lambda: policy  # LeRobot calls it for every chunk, which walks a thousand layers
     if not is_pi:
         vision = both.get_vlm_model().vision_model
         vision.embeddings.__class__ = WholePictures
@@ -54,14 +54,14 @@ def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
     vlm_layers = both.paligemma.model.language_model.layers if is_pi else ()
     expert_layers = both.gemma_expert.model.layers if is_pi else both.lm_expert.layers
     if (why := _unusual([*vlm_layers, *expert_layers])) is not None:
-        logger.warning("layers of %s stay as they are, which is slower: %s", policy.config.type, why)
+        logger.warning("layers of %s are left unmerged, which is slower: %s", policy.config.type, why)
         if not is_pi:
             model.denoise_step = partial(_smolvla_step, model)
         return None
     both.forward = partial(_expert_alone, both.forward)
     if not is_pi:
         if not fuse_smolvla(model, _side_by_side):
-            logger.warning("layers of smolvla stay as they are, which is slower: they attend in another way")
+            logger.warning("layers of smolvla are left unmerged, which is slower: their attention differs")
             model.denoise_step = partial(_smolvla_step, model)
             return _fold_rows(model, both.expert_hidden_size, with_masks=True)
         return _fold_rows(model, both.expert_hidden_size)
@@ -78,7 +78,7 @@ def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def _unusual(layers: Sequence[Any]) -> str | None:
-    """Why products of these layers cannot be put together; None if they can."""
+    """The reason why products of these layers cannot be merged; None if they can."""
     for i, layer in enumerate(layers):
         attention, mlp = layer.self_attn, layer.mlp
         products = {name: getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "o")}
@@ -94,18 +94,18 @@ def _unusual(layers: Sequence[Any]) -> str | None:
 
 
 class WholePictures(SmolVLMVisionEmbeddings):
-    """For pictures all of whose patches are there, as LeRobot's are: nobody asks the device which ones."""
+    """Embeds images without masked patches, as LeRobot's are, so that no mask is read from the device."""
 
     def forward(self, pixel_values: Tensor, patch_attention_mask: Tensor | None) -> Tensor:
-        """pixel_values: (B, 3, h, w). Each patch's place in it is rounded to one of those learnt."""
+        """pixel_values: (B, 3, h, w). Each patch's position is rounded to a learned one."""
         patches, side = self.patch_embedding(pixel_values), self.num_patches_per_side
         boundaries = torch.arange(1 / side, 1.0, 1 / side, device=patches.device)
-        places = (
+        centres = (
             torch.arange(n, dtype=torch.float32, device=patches.device) * (1.0 / n) for n in patches.shape[2:]
         )
         rows, columns = (
-            torch.bucketize(place.clamp(max=1.0 - 1e-6).to(pixel_values.dtype), boundaries, right=True)
-            for place in places
+            torch.bucketize(centre.clamp(max=1.0 - 1e-6).to(pixel_values.dtype), boundaries, right=True)
+            for centre in centres
         )
         positions = (rows[:, None] * side + columns).flatten()
         out: Tensor = patches.flatten(2).transpose(1, 2) + self.position_embedding(positions)
@@ -113,10 +113,10 @@ class WholePictures(SmolVLMVisionEmbeddings):
 
 
 def _seen_whole(vision: Any, pixel_values: Tensor, patch_attention_mask: Tensor | None = None) -> Any:
-    """Their vision transformer's forward, in which every patch sees every other.
+    """The forward pass of LeRobot's vision transformer, in which every patch attends to every other.
 
-    Theirs makes a mask on the host, and looks at it on the device: nothing is masked in it. Where it cannot
-    look, compiled, it masks nothing in every layer, and faster kernels, which take no mask, are left out.
+    The original builds a mask on the host and inspects it on the device, although it masks nothing. Compiled,
+    it cannot inspect the mask, applies it in every layer, and misses faster kernels that take no mask.
     """
     patches = vision.embeddings(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask)
     encoded = vision.encoder(inputs_embeds=patches, attention_mask=None).last_hidden_state
@@ -124,7 +124,7 @@ def _seen_whole(vision: Any, pixel_values: Tensor, patch_attention_mask: Tensor 
 
 
 class AllHeads(GemmaAttention):
-    """`q_proj` gives queries, keys and values; queries of heads that share keys are rows of one matrix."""
+    """Attention whose `q_proj` gives queries, keys and values; queries with shared keys form one matrix."""
 
     def forward(
         self,
@@ -153,7 +153,7 @@ class AllHeads(GemmaAttention):
 
 
 def _aligned(k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Keys and values (B, shared, n, d), and as many more, which nobody sees, as make n a multiple of 8.
+    """Keys and values (B, shared, n, d), with masked padding that makes n a multiple of 8.
 
     Products of other sizes run on slower kernels: 8 numbers of 16 bits are loaded at once.
     """
@@ -165,7 +165,7 @@ def _aligned(k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor,
 
 
 class GateAndUp(GemmaMLP):
-    """`gate_proj` gives both."""
+    """An MLP whose `gate_proj` gives both gate and up."""
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_proj(x).chunk(2, dim=-1)
@@ -174,7 +174,7 @@ class GateAndUp(GemmaMLP):
 
 
 class ModulatedNorm(PiGemmaRMSNorm):
-    """Takes as its condition what flow times do to all norms, (B, H, norms * 3 * W)."""
+    """A norm whose condition (B, H, norms * 3 * W) holds the effect of flow times on all norms."""
 
     index: int
 
@@ -208,14 +208,17 @@ def _fuse_norms(model: Any, expert: Any, dtype: torch.dtype) -> Callable[[Tensor
 
 
 def _fold_rows(model: Any, width: int, *, with_masks: bool = False) -> Callable[[Tensor], Tensor]:
-    """with_masks: for a step of LeRobot's own, which asks for them: they are made of lists of the host's."""
+    """Replace `embed_suffix` by one with `FoldedRows`; returns the function for a `TimeTable`.
+
+    with_masks: for LeRobot's own step, which needs masks; they are made from lists on the host.
+    """
     folded = FoldedRows(model, width)
     embed_suffix = model.embed_suffix
 
     def embedded(*given: Tensor) -> tuple[Any, ...]:
-        """Of the state, which pi0 shows beside the rows, and of rows."""
-        *state, x, told = given
-        rows = folded(x, told)
+        """Tokens of the state, which pi0 puts before the rows, and of rows."""
+        *state, x, time_part = given
+        rows = folded(x, time_part)
         if with_masks:
             _, *masks = embed_suffix(*state, x, x.new_zeros(len(x)))
             return rows, *masks
@@ -225,7 +228,7 @@ def _fold_rows(model: Any, width: int, *, with_masks: bool = False) -> Callable[
         return torch.cat([first[:, None], rows], dim=1), None, None, None
 
     model.embed_suffix = embedded
-    return folded.told
+    return folded.time_part
 
 
 def _modulated(model: Any, x: Tensor, modulations: Tensor) -> tuple[Tensor, None, None, Tensor]:
@@ -235,16 +238,16 @@ def _modulated(model: Any, x: Tensor, modulations: Tensor) -> tuple[Tensor, None
 def _pi_prefix(
     both: Any, images: list[Tensor], img_masks: list[Tensor], tokens: Tensor, masks: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As their `embed_prefix`: pictures camera by camera, then words, all of which see each other."""
-    pictures = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
-    is_there = [mask[:, None].expand(-1, pictures.shape[2]) for mask in img_masks]
+    """As LeRobot's `embed_prefix`: images camera by camera, then words, all attending to each other."""
+    image_tokens = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
+    is_there = [mask[:, None].expand(-1, image_tokens.shape[2]) for mask in img_masks]
     pad_masks = torch.cat([*is_there, masks], dim=1)
-    embedded = torch.cat([*pictures, both.embed_language_tokens(tokens)], dim=1)
+    embedded = torch.cat([*image_tokens, both.embed_language_tokens(tokens)], dim=1)
     return embedded, pad_masks, torch.zeros_like(pad_masks, dtype=torch.bool)
 
 
 def _expert_alone(forward: Callable, **given: Any) -> tuple[list[Tensor | None], Any]:
-    """Of the prefix its keys and values are used, and not what its last layer makes of them."""
+    """The forward pass without the prefix's output: only its keys and values are used."""
     (_, suffix), cache = forward(**given)
     return [None, suffix], cache
 
@@ -252,14 +255,14 @@ def _expert_alone(forward: Callable, **given: Any) -> tuple[list[Tensor | None],
 def _smolvla_step(
     model: Any, prefix_pad_masks: Tensor, past_key_values: Any, x_t: Tensor, timestep: Tensor
 ) -> Tensor:
-    """Theirs, which appends to its cache and crops it again, on a copy: so that it can be one graph."""
+    """LeRobot's step on a copy of its cache, which it appends to and crops: this way it can be one graph."""
     copy = clone_past_key_values(past_key_values)
     out: Tensor = type(model).denoise_step(model, prefix_pad_masks, copy, x_t, timestep)
     return out
 
 
 def _side_by_side(layers: Iterable[nn.Linear]) -> nn.Linear:
-    """One layer that gives what several give of the same input, one after the other."""
+    """One layer whose output is the concatenated output of several layers of the same input."""
     layers = list(layers)
     first, width = layers[0], sum(layer.out_features for layer in layers)
     has_bias = first.bias is not None

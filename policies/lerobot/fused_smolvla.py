@@ -1,13 +1,13 @@
-"""SmolVLA's prefix and step as fewer products: `fuse_smolvla`, called by `policies.lerobot.fused.fuse`.
+"""Merges the products of SmolVLA's prefix and step: `fuse_smolvla`, called by `policies.lerobot.fused.fuse`.
 
-    pictures                 of all cameras go through the image encoder together
-    queries, keys, values    one product instead of three, in layers whose rows see each other
+    images                   of all cameras pass through the image encoder together
+    queries, keys, values    one product instead of three, in layers whose rows attend to each other
     gate and up              one instead of two
-    keys and values          of layers in which rows see the prefix alone: projected once a chunk, not a step
-    positions, masks         their sines and cosines, and what is seen, are written once a chunk
+    keys and values          of layers in which rows attend to the prefix only: projected once per chunk
+    positions, masks         sines, cosines and attention masks are computed once per chunk
     heads that share keys    rows of one attention; the keys are not copied for each head
 
-The step reads the prefix's cache and leaves it as it is, so it can be one graph.
+The step reads the prefix's cache without changing it, so it can be one graph.
 """
 
 import math
@@ -22,17 +22,17 @@ from torch import Tensor, nn
 from policies.lerobot.once_a_chunk import OnceAChunk
 
 ALIGNED = 8
-"""Keys are padded to a multiple of it, unseen: 8 numbers of 16 bits are loaded at once."""
+"""Keys get masked padding to a multiple of it: 8 numbers of 16 bits are loaded at once."""
 MAX_WAVELENGTH = 10_000.0
-"""LeRobot's `apply_rope`, whatever the configuration says."""
+"""The value in LeRobot's `apply_rope`, independent of the configuration."""
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines (B, 1, n, d/2)."""
 
 
 def fuse_smolvla(model: Any, side_by_side: Callable[[tuple[nn.Linear, ...]], nn.Linear]) -> bool:
-    """Change a `VLAFlowMatching` in place; False, and nothing is changed, if its layers are not as usual.
+    """Change a `VLAFlowMatching` in place; returns False, without a change, if its layers are unusual.
 
-    side_by_side: layers of one input to one layer.
+    side_by_side: merges layers of one input into one layer.
     """
     both, config = model.vlm_with_expert, model.config
     if (
@@ -49,7 +49,7 @@ def fuse_smolvla(model: Any, side_by_side: Callable[[tuple[nn.Linear, ...]], nn.
         mlp.gate_proj = side_by_side((mlp.gate_proj, mlp.up_proj))
         del mlp.up_proj
     if not config.add_image_special_tokens and model.prefix_length <= 0:
-        # Rounded as theirs rounds it, here and not from the host in every chunk.
+        # Rounded as LeRobot rounds it, but once, and not on the host in every chunk.
         dtype = next(both.get_vlm_model().connector.parameters()).dtype
         scale = torch.tensor(both.config.text_config.hidden_size**0.5, dtype=dtype).item()
         model.embed_prefix = partial(_prefix, model, scale)
@@ -59,7 +59,7 @@ def fuse_smolvla(model: Any, side_by_side: Callable[[tuple[nn.Linear, ...]], nn.
 
 
 def _sees_rows(both: Any, layer: int) -> bool:
-    """Whether rows of this layer see each other, and not the prefix alone."""
+    """Whether rows attend to each other in this layer, and not to the prefix only."""
     every = both.self_attn_every_n_layers
     return bool(every > 0 and layer % every == 0)
 
@@ -73,15 +73,15 @@ def _prefix(
     masks: Tensor,
     state: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As their `embed_prefix`: pictures camera by camera, words, then the state, which those do not see."""
+    """As LeRobot's `embed_prefix`: images by camera, words, then the state, to which those do not attend."""
     both = model.vlm_with_expert
-    pictures = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
-    pictures = pictures * scale
+    image_tokens = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
+    image_tokens = image_tokens * scale
     words = both.embed_language_tokens(tokens)
     states = model.state_proj(state)
     states = states[:, None] if states.ndim == 2 else states
-    embedded = torch.cat([*pictures, words * math.sqrt(words.shape[-1]), states], dim=1)
-    is_there = [mask[:, None].expand(-1, pictures.shape[2]) for mask in img_masks]
+    embedded = torch.cat([*image_tokens, words * math.sqrt(words.shape[-1]), states], dim=1)
+    is_there = [mask[:, None].expand(-1, image_tokens.shape[2]) for mask in img_masks]
     is_state = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
     pad_masks = torch.cat([*is_there, masks, is_state], dim=1)
     starts_block = torch.cat([torch.zeros_like(pad_masks[:, states.shape[1] :]), is_state], dim=1)
@@ -89,7 +89,7 @@ def _prefix(
 
 
 def _projected(both: Any, forward: Callable, **given: Any) -> tuple[list[Tensor | None], Any]:
-    """Of the prefix; its cache holds what the expert's layers make of the keys and values they see."""
+    """The forward pass of the prefix, with the expert's projections of its keys and values in the cache."""
     out, cache = forward(**given)
     for i, layer in enumerate(both.lm_expert.layers):
         if not _sees_rows(both, i):
@@ -100,7 +100,7 @@ def _projected(both: Any, forward: Callable, **given: Any) -> tuple[list[Tensor 
 
 
 def _seen_as(project: nn.Linear, cached: Tensor, head_dim: int) -> Tensor:
-    """(B, heads, P, d) of the prefix's layer, as the expert's has it."""
+    """Keys or values (B, heads, P, d) of the prefix's layer, projected by the expert's layer."""
     flat = cached.transpose(1, 2).flatten(2).to(project.weight.dtype)
     out: Tensor = project(flat).unflatten(-1, (-1, head_dim)).transpose(1, 2)
     return out
@@ -113,7 +113,7 @@ def _padded(keys: Tensor) -> Tensor:
 def _seen_by_rows(
     model: Any, prefix_pad_masks: Tensor, num_rows: int
 ) -> tuple[Rotation, Rotation, Tensor, Tensor]:
-    """Where rows are, and what they see: in layers where they see each other, and where the prefix alone."""
+    """Positions and masks of rows, in layers where they attend to each other, or to the prefix only."""
     both = model.vlm_with_expert
     head_dim = both.vlm.config.text_config.head_dim
     order = torch.arange(num_rows, device=prefix_pad_masks.device)
@@ -134,7 +134,7 @@ def _step(
     timestep: Tensor,
     state: None = None,
 ) -> Tensor:
-    """Their `denoise_step`, after a prefix by `_projected`. seen: `_seen_by_rows`."""
+    """LeRobot's `denoise_step`, after a prefix by `_projected`. seen: from `_seen_by_rows`."""
     both, head_dim = model.vlm_with_expert, model.vlm_with_expert.vlm.config.text_config.head_dim
     rows, _, _ = model.embed_suffix(x_t, timestep)
     among_rows, alone, sees_rows, sees_prefix = seen
@@ -160,7 +160,7 @@ def _step(
 
 
 def _rotation(positions: Tensor, head_dim: int) -> Rotation:
-    """Of positions (B, n), as LeRobot's `apply_rope` turns."""
+    """The rotation for positions (B, n), as in LeRobot's `apply_rope`."""
     half = torch.arange(head_dim // 2, dtype=torch.float32, device=positions.device)
     radians = positions[:, None, :, None].float() / MAX_WAVELENGTH ** ((2.0 / head_dim) * half)
     return radians.cos(), radians.sin()
@@ -173,13 +173,13 @@ def _rotated(x: Tensor, by: Rotation) -> Tensor:
 
 
 def _for_heads(is_seen: Tensor, num_groups: int) -> Tensor:
-    """(B, n, keys) for as many heads as share keys, (B, 1, groups * n, keys padded)."""
+    """The mask (B, n, keys) repeated for the heads that share keys, (B, 1, groups * n, keys padded)."""
     is_seen = F.pad(is_seen, (0, -is_seen.shape[2] % ALIGNED), value=False)
     return is_seen.repeat(1, num_groups, 1)[:, None]
 
 
 def _attended(q: Tensor, k: Tensor, v: Tensor, is_seen: Tensor) -> Tensor:
-    """(B, n, heads * d). q: (B, heads, n, d); k, v: (B, shared, keys, d)."""
+    """The attention's output (B, n, heads * d). q: (B, heads, n, d); k, v: (B, shared, keys, d)."""
     num_rows = q.shape[2]
     grouped = q.unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # (B, shared, group * n, d)
     out = F.scaled_dot_product_attention(grouped, k.to(q.dtype), v.to(q.dtype), attn_mask=is_seen)

@@ -1,4 +1,4 @@
-"""What a policy of LeRobot's can do beyond what its metadata say."""
+"""Capabilities of a LeRobot policy beyond its metadata."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,18 +20,18 @@ def info_with(metadata: PolicyMetadata, capabilities: Capabilities) -> PolicyInf
 
 
 def execution_horizon(config: Any, info: PolicyInfo) -> int | None:
-    """As the file says, or after as many rows as LeRobot's own loop runs, if it does not run them all."""
-    said, horizon = info.capabilities.execution_horizon, info.action_spec.horizon
-    if said is not None or getattr(config, "temporal_ensemble_coeff", None) is not None:
-        return said
+    """The declared execution horizon, or that of LeRobot's own loop if it does not run all rows."""
+    declared, horizon = info.capabilities.execution_horizon, info.action_spec.horizon
+    if declared is not None or getattr(config, "temporal_ensemble_coeff", None) is not None:
+        return declared
     rows = int(getattr(config, "n_action_steps", horizon))
     return rows if rows < horizon else None
 
 
 def statistics_of(config: Any, network: "LeRobotFlow | XvlaFlow", columns: Columns) -> RowStatistics | None:
-    """What its postprocessor knows; rows that it leaves as they are say nothing of what is usual.
+    """Statistics of its postprocessor; None if it does not normalise rows.
 
-    Columns that count from the state each in a way of their own have none that a robot could compare with.
+    They are also None for columns with different origins, which a robot cannot compare with its state.
     """
     if columns.is_mixed or config.normalization_mapping.get("ACTION", "IDENTITY") == "IDENTITY":
         return None

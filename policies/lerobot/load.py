@@ -1,4 +1,4 @@
-"""From a folder that was looked at to LeRobot's own objects: configuration, network and steps."""
+"""Makes LeRobot's own objects from a checked folder: configuration, network and steps."""
 
 import importlib
 import logging
@@ -33,13 +33,13 @@ from robot_runtime.server.warm_up import zero_observation
 
 logger = logging.getLogger(__name__)
 _OWN_LOADER = ("pi0", "pi05")
-"""Types whose own way to load weights goes on with random ones if that fails."""
+"""Types whose own loader continues with random weights if it fails."""
 
 
 def lerobot_config(folder: Path) -> Any:
     """LeRobot's configuration of a folder, every field of which is honoured.
 
-    CheckpointError: it holds no policy that is run here, or would run code; says what.
+    CheckpointError: the folder holds no supported policy, or one that would run code.
     """
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.policies import factory  # registers the types  # noqa: F401
@@ -49,7 +49,7 @@ def lerobot_config(folder: Path) -> Any:
     for name in MODEL_NAMES:
         if name in values:
             values[name] = local_model(values[name], folder)
-    with told(f"{folder / CONFIG} is no configuration of {kind}"):
+    with checkpoint_errors(f"{folder / CONFIG} is no configuration of {kind}"):
         import draccus
 
         config = draccus.decode(PreTrainedConfig.get_choice_class(kind), values)
@@ -62,7 +62,7 @@ def lerobot_config(folder: Path) -> Any:
 
 
 def _take_over(config: Any) -> None:
-    """What is done here instead (`lerobot_fields`)."""
+    """Switch off what is done here instead (`policies.lerobot.fields`)."""
     for name, value in (
         ("gradient_checkpointing", False),
         ("compile_model", False),
@@ -75,10 +75,10 @@ def _take_over(config: Any) -> None:
 
 
 def lerobot_policy(config: Any, folder: Path) -> Any:
-    """The network with the folder's weights, all of them and no others; CheckpointError if it is not so."""
+    """The network with exactly the folder's weights; CheckpointError if any is missing or unexpected."""
     from lerobot.policies.factory import get_policy_class
 
-    with told(f"{folder} holds no {config.type}"):
+    with checkpoint_errors(f"{folder} holds no {config.type}"):
         kind = get_policy_class(config.type)
         with Budget(folder / WEIGHTS), _sizes_alone(config.type):
             if config.type in _OWN_LOADER:
@@ -92,8 +92,8 @@ def lerobot_policy(config: Any, folder: Path) -> Any:
 
 @contextmanager
 def _sizes_alone(kind: str) -> Iterator[None]:
-    """While it lasts, LeRobot's multi-task DiT makes its CLIPs of the sizes that are named: all weights are
-    the checkpoint's own."""
+    """A context in which LeRobot's multi-task DiT builds its CLIPs by size only: all weights are the
+    checkpoint's own."""
     if kind != "multi_task_dit":
         yield
         return
@@ -110,13 +110,13 @@ def _sizes_alone(kind: str) -> Iterator[None]:
 
 
 def lerobot_steps(config: Any, folder: Path) -> tuple[Any, Any]:
-    """Its pre- and postprocessor, on the configuration's device and back on the CPU."""
+    """The pre- and postprocessor, to the configuration's device and back to the CPU."""
     from lerobot.policies.factory import make_pre_post_processors
 
     overrides: dict[str, Any] = {"device_processor": {"device": config.device}}
     if (words := _words(folder)) is not None:
         overrides["tokenizer_processor"] = {"tokenizer_name": local_model(words, folder)}
-    with told(f"{folder} holds no steps of {config.type}"):
+    with checkpoint_errors(f"{folder} holds no steps of {config.type}"):
         before, after = make_pre_post_processors(
             config,
             pretrained_path=str(folder),
@@ -127,9 +127,9 @@ def lerobot_steps(config: Any, folder: Path) -> tuple[Any, Any]:
 
 
 def take_relative(before: Any, after: Any, dim: int) -> tuple[bool, ...]:
-    """Which columns of an action count from the state; from here on their steps leave that to us.
+    """The mask of action columns that are relative to the state; LeRobot's steps for it are disabled.
 
-    CheckpointError: what one step does, the other does not undo.
+    CheckpointError: one step makes actions relative and none makes them absolute again, or reversed.
     """
     counted = [step for step in before.steps if hasattr(step, "get_cached_state")]
     added = [step for step in after.steps if hasattr(step, "relative_step")]
@@ -146,7 +146,7 @@ def take_relative(before: Any, after: Any, dim: int) -> tuple[bool, ...]:
 
 
 def chunk_rows(config: Any) -> int:
-    """Rows that it predicts in one go."""
+    """Number of rows that a policy predicts at once."""
     if config.type == "tdmpc":
         if config.n_action_repeats > 1:
             return int(config.n_action_repeats)
@@ -155,15 +155,15 @@ def chunk_rows(config: Any) -> int:
 
 
 def cameras_of(config: Any, folder: Path) -> dict[str, tuple[int, int]]:
-    """Height and width of each of its pictures, by the name that the robot's camera has to have.
+    """Height and width of each of a policy's images, by the name that the robot's camera has to have.
 
-    CheckpointError: a picture is called in a way that names no camera, or one that another names too.
+    CheckpointError: an image's name has no camera, or that of another image.
     """
     return {camera_of(key): size for key, size in _pictures_of(config, folder).items()}
 
 
 def picture_keys(config: Any, folder: Path) -> dict[str, str]:
-    """Of each camera, what the pictures are called that the policy's steps are given; errors as above."""
+    """The key of each camera's images as input of the policy's steps; errors as in `cameras_of`."""
     return {camera_of(key): key for key in _pictures_of(config, folder)}
 
 
@@ -172,41 +172,40 @@ def _pictures_of(config: Any, folder: Path) -> dict[str, tuple[int, int]]:
     empty = {f"{PICTURES}.empty_camera_{i}" for i in range(getattr(config, "empty_cameras", 0))}
     out: dict[str, tuple[int, int]] = {}
     for key, feature in config.image_features.items():
-        if key in empty:  # which it fills itself
+        if key in empty:  # the policy fills it itself
             continue
         name = renamed.get(key, key)
         if not name.startswith("observation.") or len(feature.shape) != 3:
             raise CheckpointError(
-                f"its pictures are {PICTURE}, or {PICTURES}.NAME, and (3, h, w), this one is {name!r}, "
+                f"expected images {PICTURE} or {PICTURES}.NAME of shape (3, h, w), got {name!r}, "
                 f"{feature.shape}"
             )
         if camera_of(name) in map(camera_of, out):
-            raise CheckpointError(
-                f"two of its pictures would be of one camera, {camera_of(name)!r}: {name!r}"
-            )
+            raise CheckpointError(f"two of its images would be of one camera, {camera_of(name)!r}: {name!r}")
         out[name] = (feature.shape[1], feature.shape[2])
     return out
 
 
 def refuse_misfit(metadata: PolicyMetadata, config: Any, folder: Path) -> None:
-    """CheckpointError: what the metadata says of rows, state and cameras is not what the policy has."""
+    """CheckpointError: rows, state or cameras differ between the metadata and the policy."""
     schema, spec = metadata.info.schema, metadata.info.action_spec
     scene = config.env_state_feature
     pairs: list[tuple[str, object, object]] = [
         ("cameras", dict(schema.cameras), cameras_of(config, folder)),
         ("rows of a chunk", spec.horizon, chunk_rows(config)),
-        ("observations that it looks at", metadata.info.n_obs_steps, config.n_obs_steps),
+        ("observations as input", metadata.info.n_obs_steps, config.n_obs_steps),
         ("columns of a row", spec.dim, size_of(config.action_feature)),
         ("numbers of the scene", metadata.scene_dim, size_of(scene)),
     ]
     pairs.append(("numbers of the state", _state_size(metadata, folder), size_of(config.robot_state_feature)))
-    for what, said, found in pairs:
-        if said != found:
-            raise CheckpointError(f"{metadata_file(folder)} says {what}: {said}; the policy has {found}")
+    for what, declared, found in pairs:
+        if declared != found:
+            path = metadata_file(folder)
+            raise CheckpointError(f"{path} declares {what}: {declared}; the policy has {found}")
 
 
 def _state_size(metadata: PolicyMetadata, folder: Path) -> int:
-    """How many numbers it shows of the state of a robot of its schema; CheckpointError: none has them."""
+    """Size of the state vector for a robot of the schema; CheckpointError: no such robot has its numbers."""
     blind = replace(metadata, info=replace(metadata.info, schema=replace(metadata.info.schema, cameras={})))
     try:
         seen = blind.seen([zero_observation(blind.info.schema, "")])
@@ -216,25 +215,25 @@ def _state_size(metadata: PolicyMetadata, folder: Path) -> int:
 
 
 def size_of(feature: Any) -> int:
-    """Numbers of a feature; 0 if there is none."""
+    """Number of elements of a feature; 0 for None."""
     return 0 if feature is None else math.prod(feature.shape)
 
 
 def warn_of_gaps(info: PolicyInfo, folder: Path, *, names_scene: bool) -> None:
-    """Log what a policy reads that neither it nor its folder names.
+    """Log inputs of a policy that neither it nor its folder names.
 
     names_scene: whether its scene quantities have names.
     """
     if not info.tasks and _words(folder) is not None:
         logger.warning(
-            "policy %s follows a task in words and declares none: a robot that gives none gets an empty "
-            "prompt; start each with --task TEXT, or list the texts under \"tasks\" in %s",
+            "policy %s takes a task text and declares none: a robot that sends none gets an empty prompt; "
+            "start each with --task TEXT, or list the texts under \"tasks\" in %s",
             info.name, metadata_file(folder),
         )  # fmt: skip
     if (num := info.schema.environment_state_dim) and not names_scene:
         logger.warning(
-            "policy %s takes the %d numbers of observation.environment_state by position, for its folder "
-            "does not name them: give them in the order of the dataset that it was trained on",
+            "policy %s takes the %d numbers of observation.environment_state by position, because its folder "
+            "does not name them; send them in the order of the dataset that it was trained on",
             info.name, num,
         )  # fmt: skip
 
@@ -248,7 +247,7 @@ def _words(folder: Path) -> str | None:
 
 
 def _load_all(policy: Any, tensors: dict[str, Tensor], weights: Path) -> None:
-    """As LeRobot names them, openpi's names too; weights that are tied may be there once."""
+    """Load all weights by LeRobot's or openpi's names; tied weights may be present once."""
     renamed = policy._fix_pytorch_state_dict_keys(tensors, policy.config)
     state = {name if name.startswith("model.") else f"model.{name}": x for name, x in renamed.items()}
     missing, unexpected = policy.load_state_dict(state, strict=False)
@@ -259,13 +258,13 @@ def _load_all(policy: Any, tensors: dict[str, Tensor], weights: Path) -> None:
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """Whatever their code says of a file is a CheckpointError; of ours only what is no error on purpose."""
+def checkpoint_errors(what: str) -> Iterator[None]:
+    """A context that turns any error of LeRobot's code into a CheckpointError; our own errors pass."""
     try:
         yield
     except RobotRuntimeError:
         raise
-    except (Exception, SystemExit) as error:  # of many libraries, each with errors of its own
+    except (Exception, SystemExit) as error:  # many libraries, each with its own errors
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__

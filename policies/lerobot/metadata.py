@@ -1,7 +1,7 @@
-"""What LeRobot's own files leave open: `PolicyMetadata`, the small file `policy.json` beside them.
+"""Declares what LeRobot's own files leave open: `PolicyMetadata`, the small file `policy.json` beside them.
 
-It says what the columns of an action mean, how far apart rows are, and what a robot has to offer; and so how
-our observations become theirs, and where their rows count from.
+It declares the meaning of action columns, the spacing of rows and the robot that is needed. From these follow
+the conversion of our observations to LeRobot's and the origin of its rows.
 """
 
 import json
@@ -50,31 +50,32 @@ STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "ac
 TASK = "task"
 CPU = torch.device("cpu")
 SCENE_NUMBER = "scene_"
-"""What numbers of the scene are called, by their places."""
+"""Prefix of the names of scene numbers, followed by their index."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyMetadata:
-    """What LeRobot's own files leave open."""
+    """Declares what LeRobot's own files leave open."""
 
     info: PolicyInfo
-    """Rows as the policy predicts them, after `row_origin` has been added; sampler parts that a flow was
-    trained for, those that need no training it takes anyway."""
+    """Rows as predicted, after `row_origin` is added; sampler parts that a flow was trained for, beside those
+    that need no training."""
     state_names: tuple[str, ...] = ()
-    """What the numbers of `observation.state` are, as a recording names them (`core.values.columns`)."""
+    """Names of the numbers of `observation.state`, as in a recording (`core.values.columns`)."""
     features: FeatureConfig | None = None
-    """Instead of names: `state_features` but for the scene, which is `observation.environment_state`."""
+    """Replaces names: `state_features` without the scene, which is `observation.environment_state`."""
     adds_origin: bool = True
-    """Whether absolute columns come out relative to the measured joints or hand, as our training has them."""
+    """Whether absolute columns are predicted relative to the measured joints or end effector, as in our
+    training."""
     joint_unit_rad: float = 1.0
-    """What 1 of its numbers for a joint is [rad]: pi/180 for LeRobot's arms, which count in degrees."""
+    """Unit of its joint numbers [rad]: pi/180 for LeRobot's arms, which use degrees."""
     gripper_state: Linear = AS_IT_IS
-    """From its number for the gripper in the state to the distance of the fingers [m]."""
+    """Conversion of the gripper's number in the state to the distance of the fingers [m]."""
     gripper_action: Linear = AS_IT_IS
     """The same in an action."""
     picture_keys: Mapping[str, str] = field(default_factory=dict)
-    """What LeRobot calls the pictures of a camera, where that is not observation.images.CAMERA; not in the
-    file, for the checkpoint says it."""
+    """LeRobot's key of a camera's images, where it is not observation.images.CAMERA; not in the file, because
+    the checkpoint has it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_names", tuple(map(present_name, self.state_names)))
@@ -89,10 +90,10 @@ class PolicyMetadata:
         object.__setattr__(self, "info", replace(self.info, schema=schema))
 
     def save(self, folder: Path) -> None:
-        """Write it beside LeRobot's files, in place of one of an older name."""
+        """Write the file beside LeRobot's, replacing one with the older name."""
         policy, timing = self.info.to_dict(), self.info.action_spec.timing
         assert timing is not None, "an action spec always has one"
-        policy["action_spec"]["timing"] = timing.value  # also where it is the usual one: not LeRobot's
+        policy["action_spec"]["timing"] = timing.value  # also if it is our default, which is not LeRobot's
         data = {
             "policy": policy,
             "state_names": list(self.state_names),
@@ -107,14 +108,14 @@ class PolicyMetadata:
 
     @classmethod
     def load(cls, folder: Path) -> "PolicyMetadata":
-        """Read it; CheckpointError says what is wrong with it."""
+        """Read the file of a folder; CheckpointError if it is missing or invalid."""
         path = metadata_file(folder)
         data = read_json(path)
         try:
             known = [f.name for f in fields(cls) if f.name not in ("info", "picture_keys")]
             refuse_unknown(data, [*known, *(("policy",) if "policy" in data else _OLDER_KEYS)])
             features = data.get("features")
-            _say_timing(data)
+            _default_timing(data)
             return cls(
                 info=PolicyInfo.from_dict(data["policy"]) if "policy" in data else _older_info(data, folder),
                 state_names=_different(tuple(map(present_name, texts(data, "state_names")))),
@@ -128,9 +129,9 @@ class PolicyMetadata:
             raise CheckpointError(f"{path} does not describe a LeRobot policy: {error}") from error
 
     def seen(self, observations: Sequence[Observation], device: torch.device = CPU) -> dict[str, Any]:
-        """A batch as LeRobot names it, in its units; ValueError names what an observation lacks.
+        """A batch with LeRobot's names and units; ValueError names what an observation lacks.
 
-        device: of its pictures, which go there as bytes; numbers are on the host.
+        device: device of the images, which are copied as bytes; numbers are on the host.
         """
         theirs = [self._in_its_units(o) for o in observations]
         batch: dict[str, Any] = {TASK: [o.task for o in observations]}
@@ -147,13 +148,13 @@ class PolicyMetadata:
 
     @property
     def scene_dim(self) -> int:
-        """Numbers of `observation.environment_state`: those of the scene that are not its state, which come
-        behind those that are."""
+        """Size of `observation.environment_state`: the scene numbers that are not part of its state, which
+        come after those that are."""
         as_state = sum(name.startswith(SCENE_NUMBER) for name in self.state_names)
         return self.info.schema.environment_state_dim - as_state
 
     def _pictures(self, observations: Sequence[Observation], device: torch.device) -> dict[str, Tensor]:
-        """Pictures (b, 3, h, w) in [0, 1] by LeRobot's names, made of bytes where they are computed with."""
+        """Images (b, 3, h, w) in [0, 1] by LeRobot's names, converted from bytes on the device."""
         out = {}
         for camera in self.info.schema.cameras:
             pixels = np.array([o.images[camera].pixels for o in observations])
@@ -181,13 +182,13 @@ class PolicyMetadata:
 
 
 class Columns:
-    """From a policy's own rows to the robot's: `rows * scale + offset + origin(state)`."""
+    """Converts a policy's own rows to the robot's: `rows * scale + offset + origin(state)`."""
 
     def __init__(self, metadata: PolicyMetadata, is_relative: Sequence[bool]) -> None:
         """
-        is_relative: columns that count from the number of the same name in the state (LeRobot's relative
-            actions), and not as the metadata says.
-        CheckpointError: the state has those numbers elsewhere, so they would count from others.
+        is_relative: columns relative to the number of the same name in the state (LeRobot's relative
+            actions), whatever the metadata declares.
+        CheckpointError: the state has those numbers at other indices, so the origin would be wrong.
         """
         spec = metadata.info.action_spec
         self._metadata = metadata
@@ -197,8 +198,8 @@ class Columns:
             there = metadata.state_names[i] if i < len(metadata.state_names) else "nothing"
             if there != self._names[i]:
                 raise CheckpointError(
-                    f"its actions are relative to the state, but action {self._names[i]!r} would count from "
-                    f"{there!r}"
+                    f"its actions are relative to the state, but action {self._names[i]!r} would be relative "
+                    f"to {there!r}"
                 )
         self.scale, self.offset = np.ones(spec.dim), np.zeros(spec.dim)
         for f, columns in spec.columns():
@@ -207,20 +208,20 @@ class Columns:
             elif isinstance(f, GripperWidth):
                 self.scale[columns] = metadata.gripper_action.scale
                 self.offset[columns] = metadata.gripper_action.offset
-        self.offset[self._relative] = 0.0  # it is in the state's number
+        self.offset[self._relative] = 0.0  # the state's number includes it
 
     @property
     def is_mixed(self) -> bool:
-        """Whether they do not count from `row_origin`: LeRobot's relative actions may exclude some."""
+        """Whether some columns have another origin than `row_origin`: LeRobot's relative actions."""
         return bool(self._relative.any())
 
     @property
     def count_from_state(self) -> bool:
-        """Whether they count from `row_origin`."""
+        """Whether rows are relative to `row_origin`."""
         return self._metadata.adds_origin
 
     def origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
-        """What a row counts from, in the robot's units."""
+        """The origin of a row, in the robot's units."""
         spec = self._metadata.info.action_spec
         origin = row_origin(spec, state) if self._metadata.adds_origin else np.zeros(spec.dim)
         if self._relative.any():
@@ -235,7 +236,7 @@ class Columns:
 def tensors_of(
     observations: Sequence[Observation], schema: Schema, features: FeatureConfig
 ) -> dict[str, Float[Tensor, "b n"]]:
-    """The robot's numbers, and the scene's if there are any, under LeRobot's names."""
+    """The robot's numbers, and the scene's if there are any, by LeRobot's names."""
     rows = np.array([state_features(o, schema, features) for o in observations], dtype=np.float32)
     robot_dim = rows.shape[1] - schema.environment_state_dim
     batch = {STATE: torch.from_numpy(rows[:, :robot_dim].copy())}
@@ -244,9 +245,9 @@ def tensors_of(
     return batch
 
 
-def _say_timing(data: dict[str, Any]) -> None:
-    """In a file that does not say what a row means in time: the command sent, as in all of LeRobot's
-    training data; of those that `train` has made, the place to be at that time."""
+def _default_timing(data: dict[str, Any]) -> None:
+    """Set the timing of rows where a file declares none: the command sent, as in all of LeRobot's training
+    data. Files made by `train` keep our default, the target at that time."""
     spec = data["policy"]["action_spec"] if "policy" in data else data["action_spec"]
     if data.get("features") is None:
         spec.setdefault("timing", RowTiming.SENT.value)
@@ -256,7 +257,7 @@ _OLDER_KEYS = (
     "schema", "action_spec", "tasks", "trained_for", "max_inference_delay", "execution_horizon",
     "gripper_unit_m",
 )  # fmt: skip
-"""Of `robot_runtime.json`, which said on its own what `PolicyInfo` says."""
+"""Keys of `robot_runtime.json`, the contents of today's `PolicyInfo`."""
 
 
 def _older_info(data: dict[str, Any], folder: Path) -> PolicyInfo:
@@ -283,13 +284,13 @@ def _older_info(data: dict[str, Any], folder: Path) -> PolicyInfo:
 
 
 def policy_name(folder: Path) -> str:
-    """Of a policy whose file does not say: its type, as LeRobot calls it, and its folder."""
+    """The name of a policy without a declared one: LeRobot's type and its folder."""
     kind = read_json(folder / "config.json").get("type", "lerobot")
     return kind if kind == folder.name else f"{kind} {folder.name}"
 
 
 def _gripper(data: dict[str, Any], key: str) -> Linear:
-    """Older files say what 1 is, the same for state and action."""
+    """The gripper's conversion; older files have one unit for both state and action."""
     if key in data:
         return value_of(Linear, data[key])
     return Linear(scale=number(data, "gripper_unit_m", 1.0))
@@ -298,7 +299,7 @@ def _gripper(data: dict[str, Any], key: str) -> Linear:
 def _unit(rad: float) -> float:
     scale = Linear(scale=rad).scale
     if scale < 0.0:
-        raise ValueError(f"joint_unit_rad is above 0, got {rad:g}")
+        raise ValueError(f"expected joint_unit_rad above 0, got {rad:g}")
     return scale
 
 
@@ -312,5 +313,5 @@ def _known_samplers(names: Sequence[str]) -> tuple[str, ...]:
     valid = [part.__name__ for part in get_args(SamplerPart)]
     for name in names:
         if name not in valid:
-            raise ValueError(f"there is no sampler part {name!r}; there are {', '.join(valid)}")
+            raise ValueError(f"there is no sampler part {name!r}; valid: {', '.join(valid)}")
     return tuple(names)

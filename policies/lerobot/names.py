@@ -1,10 +1,10 @@
-"""What a dataset's names are: `explained` gives them our names, `fields_of` and `parts_of` the robot.
+"""Interprets a dataset's names: `explained` translates them to ours, `fields_of` and `parts_of` to a robot.
 
-shoulder_pan.pos        arm.shoulder_pan         LeRobot's motors, as they are called
+shoulder_pan.pos        arm.shoulder_pan         LeRobot's motors, with their own names
 gripper.pos             gripper.width
 left_waist              left_arm.waist           ALOHA's, and all of LeRobot's robots with two arms
 right_gripper           right_gripper.width
-joint_0, gripper_width  arm.joint_1, gripper.width    recordings of before parts had names
+joint_0, gripper_width  arm.joint_1, gripper.width    older recordings, without names of parts
 """
 
 import re
@@ -31,13 +31,13 @@ WIDTH = GripperSchema.names[0]
 _SIDES, _MOTOR, _SPEED = ("left", "right"), ".pos", ".vel"
 _OURS = re.compile(r"\w+\.(joint_\d+(\.velocity)?|[xyz]|r[1-6]|width|v[xy]|wz|yaw)")
 HINT = (
-    "Say which are the robot's joints, in its order, with --joint-names, and the grippers with "
-    "--gripper-name; of a robot with two arms their names begin with left_ and right_"
+    "List the robot's joints, in its order, with --joint-names, and the grippers with --gripper-name; for a "
+    "robot with two arms their names begin with left_ and right_"
 )
 
 
 def declared_names(joints: Sequence[str], grippers: Sequence[str]) -> dict[str, str]:
-    """Our names for those that a person says are joints, in the robot's order, and grippers."""
+    """Our names for declared joints, in the robot's order, and grippers."""
     out: dict[str, str] = {}
     for name in joints:
         arm = _part(name, ARM)
@@ -45,14 +45,14 @@ def declared_names(joints: Sequence[str], grippers: Sequence[str]) -> dict[str, 
     return out | {name: f"{_part(name, GRIPPER)}.{WIDTH}" for name in grippers}
 
 
-def explained(names: Sequence[str], told: Mapping[str, str]) -> dict[str, str]:
-    """Our name for each: as it was told, as it is ours, or as LeRobot's robots name their motors.
+def explained(names: Sequence[str], declared: Mapping[str, str]) -> dict[str, str]:
+    """Our name for each one that is declared, already ours, or named like a motor of LeRobot's robots.
 
-    Those that nobody has explained are left out.
+    Others are left out.
     """
     out = {}
     for name in names:
-        ours = told.get(name) or _ours(name) or _of_motor(name)
+        ours = declared.get(name) or _ours(name) or _of_motor(name)
         if ours is not None:
             out[name] = ours
     return out
@@ -66,7 +66,7 @@ def _ours(name: str) -> str | None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether nobody but our recordings calls a number so: its unit is known."""
+    """Whether a name occurs in our recordings only, so that its unit is known."""
     return _OURS.fullmatch(present_name(name)) is not None
 
 
@@ -92,7 +92,7 @@ def _part(name: str, kind: str) -> str:
 
 
 def fields_of(names: Sequence[str], path: Path) -> tuple[ActionField, ...]:
-    """The fields of an action with these columns. InvalidValueError: there is none with some of them."""
+    """The fields of an action with these columns. InvalidValueError: no field has some of them."""
     fields: list[ActionField] = []
     for (part, _), group in groupby(names, _kind):
         columns = tuple(name.partition(".")[2] for name in group)
@@ -113,26 +113,26 @@ def fields_of(names: Sequence[str], path: Path) -> tuple[ActionField, ...]:
                 fields.append(kind(len(joints), part=part, names=joints))
             case _:
                 raise InvalidValueError(
-                    f"{path}: there are no actions {', '.join(f'{part}.{c}' for c in columns)} in that "
+                    f"{path}: no action has columns {', '.join(f'{part}.{c}' for c in columns)} in that "
                     f"order; all are {', '.join(names)}"
                 )
     parts = [f.part for f in fields]
     if twice := sorted({part for part in parts if parts.count(part) > 1}):
         raise InvalidValueError(
-            f"{path}: the actions of {', '.join(twice)} do not stand together, or are of two kinds: "
+            f"{path}: the actions of {', '.join(twice)} are not contiguous, or are of two kinds: "
             f"{', '.join(names)}"
         )
     return tuple(fields)
 
 
 def _kind(name: str) -> tuple[str, str]:
-    """The part of a column, and what of it: base.x and base.vx are of two kinds."""
+    """The part of a column, and its kind: base.x and base.vx differ in kind."""
     part, _, column = name.partition(".")
-    return part, "twist" if column in TWIST else "speed" if column.endswith(VELOCITY) else "place"
+    return part, "twist" if column in TWIST else "speed" if column.endswith(VELOCITY) else "position"
 
 
 def parts_of(fields: Sequence[ActionField], state_names: Sequence[str]) -> dict[str, PartSchema]:
-    """What a robot has to have whose parts are moved and measured so."""
+    """The parts that a robot needs for these actions and this state."""
     out: dict[str, PartSchema] = {}
     of_parts: dict[str, list[str]] = {f.part: [] for f in fields}
     for name in state_names:
@@ -152,8 +152,8 @@ def parts_of(fields: Sequence[ActionField], state_names: Sequence[str]) -> dict[
             has_hand = isinstance(f, EndEffectorPose) or bool(set(columns) & set(HAND))
             if not names:
                 raise InvalidValueError(
-                    f"the hand of {part!r} is moved, and nobody says which joints the arm has: its dataset's "
-                    "state names none"
+                    f"the actions move the end effector of {part!r}, whose joints are undeclared: the "
+                    "dataset's state names none"
                 )
             out[part] = ArmSchema(len(names), names, has_hand=has_hand)
     return out

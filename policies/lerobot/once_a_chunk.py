@@ -1,9 +1,9 @@
-"""A step of a chunk in two parts: what follows from the prefix alone, and the rest: `OnceAChunk`.
+"""Splits a step of a chunk in two: what depends on the prefix alone, and the rest: `OnceAChunk`.
 
     prefix ─► masks, positions ─► step, step, ..., step
               └──── once ─────┘
 
-Compiled, each part is compiled by itself, and the first one's results stay where the steps read them.
+Each part is compiled by itself, and the first one's results keep the address where the steps read them.
 """
 
 from collections.abc import Callable
@@ -13,20 +13,21 @@ from torch import Tensor
 
 
 class OnceAChunk:
-    """Takes the place of a model's `denoise_step`; `begin` is called before each prefix."""
+    """Replaces a model's `denoise_step`; `begin` is called before each prefix."""
 
     def __init__(
         self, of_chunk: Callable[[Tensor, int], Any], step: Callable[[Any, Any, Tensor, Tensor, Any], Tensor]
     ) -> None:
         """
-        of_chunk: of the prefix's padding (B, P) and how many rows a step has, what all steps use.
-        step: of that, the prefix's cache, rows, their flow times, and the state if it is shown beside rows.
+        of_chunk: computes what all steps use from the prefix's padding (B, P) and the number of rows.
+        step: computes velocities from that, the prefix's cache, rows, flow times, and the state if rows need
+            it.
         """
         self.of_chunk, self.step = of_chunk, step
         self._last: tuple[Tensor, int, Any] | None = None
 
     def begin(self) -> None:
-        """Another chunk: a GPU's graphs give its prefix in the memory of the one before."""
+        """Begin another chunk: a GPU's graphs return its prefix in the memory of the previous one."""
         self._last = None
 
     def __call__(

@@ -1,9 +1,9 @@
-"""A step of pi0's and pi0.5's expert on a prefix that is read, and not copied: `step_on_prefix`.
+"""A step of pi0's and pi0.5's expert that reads the prefix without copying it: `step_on_prefix`.
 
-    LeRobot's step     prefix ─► copy ─► cache, filled with a copy of the copy ─► with this step's rows behind
-    here               prefix ─────────────────────────────────────────────────► with this step's rows behind
+    LeRobot's step     prefix ─► copy ─► cache, filled with a copy of the copy ─► this step's rows appended
+    here               prefix ─────────────────────────────────────────────────► this step's rows appended
 
-Theirs appends to the cache that it is given, so it may not be the prefix's own.
+LeRobot's step appends to the cache that it is given, which therefore cannot be the prefix's own.
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ from torch import Tensor
 
 
 class ReadPrefix:
-    """What attention asks of a cache: the prefix's keys and values, and behind them a layer's own."""
+    """A cache for attention that gives the prefix's keys and values, followed by a layer's own."""
 
     def __init__(self, cache: Any) -> None:
-        """cache: of the prefix, as transformers has it; it stays as it is."""
+        """cache: the prefix's, from transformers; it is not changed."""
         self._layers = [(keys, values) for keys, values, *_ in cache]
 
     def get_seq_length(self) -> int:
-        """Of the prefix."""
+        """Length of the prefix."""
         return int(self._layers[0][0].shape[2])
 
     def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
@@ -31,9 +31,9 @@ class ReadPrefix:
 
 
 def seen_by_rows(num_latest: int, prefix_pad_masks: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """What a step's rows see, to be added (B, 1, n, P + n), and their positions (B, n).
+    """The additive attention mask (B, 1, n, P + n) of a step's rows, and their positions (B, n).
 
-    num_latest: rows of the chunk, which see all; the state before them sees no row.
+    num_latest: rows of the chunk, which attend to all; the state before them attends to no row.
     """
     order = torch.arange(num_rows, device=prefix_pad_masks.device)
     is_row = order >= num_rows - num_latest
@@ -51,9 +51,9 @@ def step_on_prefix(
     timestep: Tensor,
     state: Tensor | None = None,
 ) -> Tensor:
-    """Their velocity (B, H, R), as of `denoise_step` of a `PI0Pytorch` or `PI05Pytorch`.
+    """LeRobot's velocity (B, H, R), as from `denoise_step` of a `PI0Pytorch` or `PI05Pytorch`.
 
-    seen: `seen_by_rows`. state: which pi0 shows beside the rows.
+    seen: from `seen_by_rows`. state: the state that pi0 puts before the rows.
     """
     shown = (x_t, timestep) if state is None else (state, x_t, timestep)
     rows, _, _, condition = model.embed_suffix(*shown)

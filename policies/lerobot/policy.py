@@ -1,9 +1,9 @@
-"""LeRobot's own policies behind the `Policy` protocol: `load_lerobot` serves a folder LeRobot has saved.
+"""LeRobot's own policies behind the `Policy` protocol: `load_lerobot` serves a folder saved by LeRobot.
 
     Observation ─► observation.* ─► their preprocessor ─► predict_action_chunk ─► their postprocessor ─► rows
                                                           or, for a flow, our samplers
 
-What their files leave open is in a small one beside them (`policies.lerobot.metadata`).
+A small file beside theirs declares what those leave open (`policies.lerobot.metadata`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,19 +50,19 @@ def load_lerobot(
     max_row_error: float | None = None,
     metadata: PolicyMetadata | None = None,
 ) -> "LeRobotPolicy | LeRobotFlowPolicy":
-    """What LeRobot has saved in a folder.
+    """The policy that LeRobot saved in a folder.
 
-    device, dtype, is_compiled, is_whole, max_row_error: as in `load_policy`. metadata: instead of that there.
-    CheckpointError: it holds no policy of LeRobot's that is run here (`lerobot_files`), or no metadata, or
-        its rows are further from those in float32 than they may be.
-    InvalidValueError: a type whose dtype cannot be chosen, or that is no flow and was to be compiled; one
-        graph of what is not compiled; a device that has no room for it.
+    device, dtype, is_compiled, is_whole, max_row_error: as in `load_policy`. metadata: replaces the folder's.
+    CheckpointError: the folder holds no supported LeRobot policy (`policies.lerobot.files`) or no metadata,
+        or its rows deviate too far from float32.
+    InvalidValueError: the type has no choice of dtype, or cannot be compiled; one graph is requested without
+        compiling; the device has no room for it.
     """
     metadata = metadata or PolicyMetadata.load(folder)
     config = lerobot_config(folder)
     _set_up(config, device, dtype, is_compiled=is_compiled, max_row_error=max_row_error)
     if is_whole and not is_compiled:
-        raise InvalidValueError("one_graph is for a policy that is compiled")
+        raise InvalidValueError("one_graph applies to a compiled policy only; add compile")
     refuse_misfit(metadata, config, folder)
     metadata = replace(metadata, picture_keys=picture_keys(config, folder))
     warn_of_gaps(metadata.info, folder, names_scene=bool(metadata.info.schema.environment_state_names))
@@ -86,8 +86,8 @@ def load_lerobot(
     can = metadata.info.capabilities
     if set(can.samplers) - set(UNTRAINED) or can.max_inference_delay:
         raise CheckpointError(
-            f"{metadata_file(folder)} says what a flow was trained for; {config.type} is none, and knows no "
-            "committed rows"
+            f"{metadata_file(folder)} declares capabilities of a flow; {config.type} is not one, and takes "
+            "no committed rows"
         )
     return LeRobotPolicy(lerobot_policy(config, folder), before, after, metadata)
 
@@ -105,11 +105,11 @@ def _set_up(
     if is_compiled and config.type not in COMPILABLE:
         raise InvalidValueError(f"this is {config.type}; {', '.join(COMPILABLE)} can be compiled")
     if max_row_error is not None and config.type not in COMPILABLE:
-        raise InvalidValueError(f"this is {config.type}; the row error is of {', '.join(COMPILABLE)}")
+        raise InvalidValueError(f"this is {config.type}; the row error applies to {', '.join(COMPILABLE)}")
 
 
 class LeRobotPolicy:
-    """Answers with whole chunks, in one call of theirs. Knows no committed rows."""
+    """Answers with whole chunks, in one call of LeRobot's policy. Takes no committed rows."""
 
     def __init__(self, policy: Any, before: Any, after: Any, metadata: PolicyMetadata) -> None:
         """policy, before, after: LeRobot's."""
@@ -128,7 +128,7 @@ class LeRobotPolicy:
         )
         self._answers_together = draws_nothing or (self._config.type == "diffusion" and takes_noise)
         self.num_evaluations = 0
-        """Passes of one chunk through the network so far."""
+        """Number of passes of a chunk through the network so far."""
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
         """As `Policy.infer`; all rows come at once."""
@@ -138,7 +138,7 @@ class LeRobotPolicy:
         """As `BatchPolicy.infer_batch`; all rows come at once."""
         if any(not isinstance(r.sampler, ConstantSchedule) or r.inference_delay for r in requests):
             raise InvalidValueError(
-                f"policy {self.info.name!r} samples by itself and knows no committed rows"
+                f"policy {self.info.name!r} has its own sampler and takes no committed rows"
             )
         observations = [request.observation for request in requests]
         origins = [self._columns.origin(o.state) for o in observations]
@@ -152,7 +152,7 @@ class LeRobotPolicy:
     def predict(
         self, observations: Sequence[Observation], seeds: Sequence[int]
     ) -> Float[np.ndarray, "b H D"]:
-        """Their rows in their units. Batches do not matter: noise is drawn for each request by itself."""
+        """LeRobot's rows in its units, independent of batching: each request draws its own noise."""
         size = len(observations) if self._answers_together else 1
         chunks = []
         for i in range(0, len(observations), size):
@@ -166,8 +166,8 @@ class LeRobotPolicy:
         return np.concatenate(chunks).astype(float)
 
     def _sampled(self, batches: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Tensor:
-        """All that a request draws comes from one generator of its seed, the noise it starts from first: as
-        LeRobot's own after `torch.manual_seed`. Of the Diffusion Policy on the host, whatever the device."""
+        """Chunks whose random numbers come from one generator per request, the initial noise first, as in
+        LeRobot after `torch.manual_seed`. The Diffusion Policy always draws on the host."""
         if self._config.type != "diffusion":
             with torch.random.fork_rng():
                 torch.manual_seed(seeds[0])
@@ -176,7 +176,7 @@ class LeRobotPolicy:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         noise = torch.stack([torch.randn(shape, generator=each) for each in generators])
         network = self._policy.diffusion
-        # Its steps draw too (DDPM), where requests are answered one by one.
+        # Its steps draw too with DDPM, where requests are answered one by one.
         sample = partial(network.conditional_sample, generator=generators[0])
         with patch.object(network, "conditional_sample", sample):
             return whole_chunk(self._policy, batches, noise=noise.to(self._config.device))
@@ -186,10 +186,10 @@ class LeRobotPolicy:
 
 
 def whole_chunk(policy: Any, frames: Sequence[dict[str, Any]], **noise: Tensor) -> Tensor:
-    """A chunk (B, H, D) of any policy of LeRobot's, from as many frames as it looks at, oldest first.
+    """A chunk (B, H, D) of any LeRobot policy, from as many frames as it takes, oldest first.
 
-    Those that keep earlier observations make their input of them in `select_action`, which is called for
-    that with one frame after the other: what it has predicted from the last is the chunk.
+    Policies that keep earlier observations build their input in `select_action`, which is therefore called
+    with one frame after the other; its prediction from the last one is the chunk.
     """
     policy.reset()
     *earlier, batch = frames
@@ -203,7 +203,7 @@ def whole_chunk(policy: Any, frames: Sequence[dict[str, Any]], **noise: Tensor) 
         return chunks[-1]
 
     def keep_looking(seen: dict[str, Any], **named: Any) -> Tensor:
-        """One row, which is taken at once: the next frame asks again."""
+        """One row, consumed at once, so that the next frame triggers another prediction."""
         return torch.zeros((len(seen[STATE]), 1, policy.config.action_feature.shape[0]))
 
     try:

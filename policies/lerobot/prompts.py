@@ -1,10 +1,10 @@
-"""Prompts as LeRobot's tokenizer makes them, no longer than they have to be: `Prompts`.
+"""Tokenizes prompts as LeRobot does, with as little padding as possible: `Prompts`.
 
     a task's words      |pick|it|up|.|.|.|.|.|.|.|.|.|.|.|.|   as LeRobot pads it, or does not
     eager               |pick|it|up|                           the longest of the batch
-    compiled            |pick|it|up|.|.|.|.|.|                 the next of a few lengths: shapes have to stay
+    compiled            |pick|it|up|.|.|.|.|.|                 the next of a few lengths, to fix shapes
 
-Nothing attends to padding, but it is paid for in every layer of the prefix.
+Nothing attends to padding, but it costs time in every layer of the prefix.
 """
 
 import logging
@@ -19,13 +19,13 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 BUCKET = 64
-"""Compiled prompts have a multiple of it, or the policy's longest."""
+"""The length of compiled prompts is a multiple of it, or the policy's longest."""
 MAX_KEPT = 256
-"""Texts whose tokens are kept: a task's text stays from one request to the next."""
+"""Number of texts whose tokens are cached: a task's text rarely changes between requests."""
 
 
 class Prompts:
-    """Takes the place of `_tokenize_text` in a step of LeRobot's preprocessor."""
+    """Replaces `_tokenize_text` in a step of LeRobot's preprocessor."""
 
     def __init__(self, step: Any) -> None:
         self._tokenize, self._words = step._tokenize_text, step.input_tokenizer
@@ -36,17 +36,17 @@ class Prompts:
         step._tokenize_text = self
 
     lengths: tuple[int, ...]
-    """Those that prompts may have, shortest first; empty: as long as the longest of a batch is."""
+    """Lengths that prompts may have, shortest first; empty: the length of the longest in a batch."""
 
     def choose(self, usual: int) -> None:
-        """From here on prompts have one of two lengths: one that holds so many tokens, or the longest."""
+        """Limit prompts to two lengths from here on: one for the usual number of tokens, and the longest."""
         rounded = -(-max(usual, 1) // BUCKET) * BUCKET
         self.lengths = tuple(sorted({min(rounded, self.longest), self.longest}))
         self._kept.clear()
 
     @contextmanager
     def at_least(self, length: int) -> Iterator[None]:
-        """While it lasts, prompts are no shorter."""
+        """A context in which prompts have at least this length."""
         self._least = length
         try:
             yield
@@ -87,7 +87,7 @@ class Prompts:
             if num > self.longest:
                 self._has_warned = True
                 logger.warning(
-                    "a prompt has %d tokens, the policy reads the first %d of them: %.60r ...",
+                    "a prompt has %d tokens, of which the policy reads the first %d: %.60r ...",
                     num, self.longest, text,
                 )  # fmt: skip
                 return

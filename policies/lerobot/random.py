@@ -1,7 +1,7 @@
 """LeRobot's SmolVLA, pi0 and pi0.5 with random weights, of published size or narrow; nothing is downloaded.
 
-For measuring speed, and for tests. Published sizes are SmolVLM2-500M (of which SmolVLA takes 16 layers) and
-LeRobot's own defaults for pi0 and pi0.5 (PaliGemma 2B with an expert of 300M).
+They serve to measure speed, and for tests. Published sizes are SmolVLM2-500M (of which SmolVLA takes 16
+layers) and LeRobot's own defaults for pi0 and pi0.5 (PaliGemma 2B with an expert of 300M).
 """
 
 import importlib
@@ -30,7 +30,7 @@ _SPECIAL = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class SmolVlmSize:
-    """Of a SmolVLM: a vision transformer before a Llama."""
+    """Sizes of a SmolVLM: a vision transformer before a Llama."""
 
     width: int
     mlp: int
@@ -46,7 +46,7 @@ class SmolVlmSize:
     image_size: int
     patch_size: int
     scale_factor: int
-    """This many patches squared become one token."""
+    """Square root of the number of patches that become one token."""
 
 
 PUBLISHED = SmolVlmSize(
@@ -62,7 +62,7 @@ NARROW = SmolVlmSize(
 
 
 def save_smolvlm(folder: Path, size: SmolVlmSize) -> Path:
-    """Configuration and processor, with a dozen words, as LeRobot's SmolVLA looks for them."""
+    """Save configuration and processor, with a dozen words, where LeRobot's SmolVLA expects them."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import (  # type: ignore[attr-defined]
         PreTrainedTokenizerFast,
@@ -120,7 +120,7 @@ def save_smolvlm(folder: Path, size: SmolVlmSize) -> Path:
 
 
 def save_clip(folder: Path) -> Path:
-    """A CLIP of narrow layers, with a dozen words, as LeRobot's multi-task DiT looks for it."""
+    """Save a CLIP of narrow layers, with a dozen words, where LeRobot's multi-task DiT expects it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import CLIPConfig, CLIPModel, PreTrainedTokenizerFast
 
@@ -140,7 +140,7 @@ def save_clip(folder: Path) -> Path:
 
 @contextmanager
 def narrow_pi(kind: str, words: Path) -> Iterator[None]:
-    """While it lasts, LeRobot builds its pi0 or pi0.5 two narrow layers deep, with words from a folder."""
+    """A context in which LeRobot builds pi0 or pi0.5 with two narrow layers, and words from a folder."""
     module = importlib.import_module(f"lerobot.policies.{kind}.modeling_{kind}")
     gemma = module.GemmaConfig(width=32, depth=2, mlp_dim=64, num_heads=2, num_kv_heads=1, head_dim=16)
     whole, expert = module.PaliGemmaForConditionalGenerationWithPiGemma, module.PiGemmaForCausalLM
@@ -168,7 +168,7 @@ def narrow_pi(kind: str, words: Path) -> Iterator[None]:
 
 @contextmanager
 def _words_of(kind: str, folder: Path) -> Iterator[None]:
-    """While it lasts, LeRobot's pi0 or pi0.5 reads prompts with the words of a folder, not PaliGemma's."""
+    """A context in which LeRobot's pi0 or pi0.5 uses a folder's vocabulary instead of PaliGemma's."""
     processor = importlib.import_module(f"lerobot.policies.{kind}.processor_{kind}")
     step = processor.TokenizerProcessorStep
 
@@ -189,9 +189,9 @@ def random_policy(
     narrow: SmolVlmSize = NARROW,
     **options: Any,
 ) -> Any:
-    """LeRobot's `smolvla`, `pi0` or `pi05`, as its own defaults have it but for the number of cameras.
+    """LeRobot's `smolvla`, `pi0` or `pi05` with its own defaults except for the number of cameras.
 
-    narrow: what a small SmolVLA is made of. options: of LeRobot's configuration.
+    narrow: sizes of a small SmolVLA. options: fields of LeRobot's configuration.
     """
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config
@@ -222,7 +222,7 @@ def random_policy(
         with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
             policy = get_policy_class(kind)(config)
-            # What the flow time modulates starts at zero, and would do nothing.
+            # The flow time's modulation is initialised to zero and would have no effect.
             for layer in policy.modules():
                 if getattr(layer, "cond_dim", None):
                     torch.nn.init.normal_(layer.dense.weight, std=0.02)
@@ -235,9 +235,9 @@ def random_policy(
 def random_batch(
     policy: Any, size: int, *, num_words: int = 20, length: int | None = None
 ) -> dict[str, Tensor]:
-    """What a policy's preprocessor would give it: noise for its cameras, a prompt padded to its length.
+    """A preprocessed batch with images of noise and a prompt padded to the policy's length.
 
-    length: instead of the policy's longest.
+    length: length of the prompt in place of the policy's longest.
     """
     config = policy.config
     generator = torch.Generator().manual_seed(0)
@@ -253,7 +253,7 @@ def random_batch(
 
 
 def random_steps(policy: Any) -> tuple[Any, Any]:
-    """Pre- and postprocessor of a `random_policy`: they know a dozen words, and change no number."""
+    """Pre- and postprocessor of a `random_policy`, with a dozen words; they leave numbers unchanged."""
     from lerobot.policies.factory import make_pre_post_processors
 
     config = policy.config
@@ -264,7 +264,7 @@ def random_steps(policy: Any) -> tuple[Any, Any]:
     with TemporaryDirectory() as folder, ExitStack() as stack:
         words = save_smolvlm(Path(folder), NARROW)
         if config.type == "smolvla":
-            config.vlm_model_name = str(words)  # where its network was made from is gone
+            config.vlm_model_name = str(words)  # the folder that its network was made from is gone
         else:
             stack.enter_context(_words_of(config.type, words))
         before, after = make_pre_post_processors(config, dataset_stats=stats)

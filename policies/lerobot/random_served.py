@@ -1,4 +1,4 @@
-"""A VLA with random weights as a server has it: `random_served`, for measuring what serving costs."""
+"""A VLA with random weights as a server runs it: `random_served`, for measuring the cost of serving."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,10 +23,9 @@ _WORD = "pick"
 def random_served(
     policy: Any, *, num_words: int, is_compiled: bool, is_whole: bool = False
 ) -> LeRobotFlowPolicy:
-    """A `random_policy` for an arm of seven joints with a gripper; it takes the horizon-aware schedule alone.
+    """A `random_policy` for an arm of seven joints with a gripper; it takes only the horizon-aware schedule.
 
-    Its one task is as long as makes a prompt of so many tokens, or of one word where what LeRobot writes
-    around it is longer.
+    Its one task gives a prompt of `num_words` tokens, or has one word if LeRobot's own additions are longer.
     """
     config, (before, after) = policy.config, random_steps(policy)
     spec = ActionSpec(
@@ -46,6 +45,6 @@ def random_served(
     task = " ".join([_WORD] * max(1, num_words - around))
     metadata = replace(metadata, info=replace(info, tasks=(task,)))
     served = LeRobotFlowPolicy(policy, before, after, metadata, is_compiled=is_compiled, is_whole=is_whole)
-    # What needs no training it would take as well, and its server would warm all of it up.
+    # It would also take all sampler parts that need no training, and its server would warm them all up.
     served.info = replace(served.info, capabilities=replace(served.info.capabilities, samplers=can.samplers))
     return served

@@ -1,7 +1,7 @@
-"""Rows to imitate out of what was commanded, for datasets that hold no expert's plan: `FromActions`.
+"""Makes rows to imitate from commands, for datasets without an expert's plan: `FromActions`.
 
 frames   k    k+1  k+2  ...  k+H-1           the rows of frame k are the actions of k, k + 1, ...
-         └────── all of one kind ──────┘     kept if somebody worth imitating drove all along
+         └────── all of one kind ──────┘     kept if all of them are to be imitated
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,39 +36,41 @@ Who = Literal["all", "human", "policy"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FromActions:
-    """How rows are made of actions, and whose are learned from."""
+    """Makes rows from actions, and selects whose to learn from."""
 
     spec: ActionSpec
-    """Of the rows; a frame is as far from the next as a row is."""
+    """Action spec of the rows; frames have the same spacing as rows."""
     hand_poses: Mapping[str, HandPose]
-    """Joints of each arm to X_BE: for rows that move a hand whose arm was told joints."""
+    """Joints of each arm to X_BE, for end-effector rows from joint commands."""
     only: Who = "all"
-    """human: what a person did who took over; policy: the rest; all: both. What nobody drove, what braked,
-    waited or was just being handed over is learned from in no case."""
+    """human: what a person did in takeovers; policy: the rest; all: both. Frames in which the robot held,
+    braked or was just being handed over are never learned from."""
 
     def rows(
         self, features: Mapping[str, Any], columns: Mapping[str, np.ndarray]
     ) -> tuple[Float[np.ndarray, "n H D"], Bool[np.ndarray, " n"]]:
-        """Of every frame, absolute as commands are, and whether it is learned from.
+        """Rows of every frame, absolute as commands are, and whether each frame is learned from.
 
-        InvalidValueError: the dataset lacks what it takes.
+        InvalidValueError: the dataset lacks columns that are needed.
         """
         actions = columns[ACTION].reshape(len(columns[ACTION]), -1).astype(float)
         named = dict(zip(names_in(features, ACTION), actions.T, strict=True))
-        told = np.column_stack([self._numbers(f, named) for f in self.spec.fields])
+        commanded = np.column_stack([self._numbers(f, named) for f in self.spec.fields])
         ends = _last_frames(columns["episode_index"])
-        ahead = np.arange(len(told))[:, None] + np.arange(self.spec.horizon)
+        ahead = np.arange(len(commanded))[:, None] + np.arange(self.spec.horizon)
         inside = np.minimum(ahead, ends[:, None])
         good = self._worth(columns)
         follows = (
-            columns[NEXT_VALID].ravel().astype(bool) if NEXT_VALID in columns else np.ones(len(told), bool)
+            columns[NEXT_VALID].ravel().astype(bool)
+            if NEXT_VALID in columns
+            else np.ones(len(commanded), bool)
         )
-        goes_on = follows | (np.arange(len(told)) == ends)
-        kept = good[inside].all(1) & goes_on[inside[:, :-1]].all(1)
-        return told[inside], kept
+        continues = follows | (np.arange(len(commanded)) == ends)
+        kept = good[inside].all(1) & continues[inside[:, :-1]].all(1)
+        return commanded[inside], kept
 
     def counted_from(self, rows: Float[np.ndarray, "H D"], anchor: RobotState) -> Float[np.ndarray, "H D"]:
-        """The rows of a frame as a policy tells them: where the spec says so, from the state at the frame."""
+        """The rows of a frame as a policy predicts them, relative to its state where the spec says so."""
         if self._absolute == self.spec:
             return rows
         chunk = ActionChunk(spec=self._absolute, rows=rows, anchor=anchor, request_id=0, epoch=0)
@@ -76,11 +78,11 @@ class FromActions:
 
     @cached_property
     def _absolute(self) -> ActionSpec:
-        """What commands are told in."""
+        """The action spec of commands."""
         return replace(self.spec, fields=tuple(absolute(f) for f in self.spec.fields))
 
     def why_none(self, columns: Mapping[str, np.ndarray]) -> str:
-        """What keeps frames from being learned from, each with how many; a frame may have several reasons."""
+        """Reasons why frames are not learned from, with counts; a frame may have several reasons."""
         num = len(columns[ACTION])
         counts = {}
         if TRAINABLE in columns:
@@ -98,9 +100,9 @@ class FromActions:
             counts[f"not --only {self.only}"] = int((is_human != (self.only == "human")).sum())
         if NEXT_VALID in columns:
             counts["before a gap or an end"] = int((~columns[NEXT_VALID].ravel().astype(bool)).sum())
-        said = [f"{count} {why}" for why, count in counts.items() if count]
+        reasons = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
         return (
-            f"of {num} frames {', '.join(said) or 'none is left out'}; rows take {self.spec.horizon} in a row"
+            f"of {num} frames {reasons or 'none is left out'}; rows need {self.spec.horizon} consecutive ones"
         )
 
     def _numbers(self, f: ActionField, named: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -120,14 +122,14 @@ class FromActions:
         raise InvalidValueError(f"the dataset has no action {missing}; it has {', '.join(named)}")
 
     def _worth(self, columns: Mapping[str, np.ndarray]) -> Bool[np.ndarray, " n"]:
-        """Frames that somebody drove of whom is learned."""
+        """Frames that are to be imitated."""
         num = len(columns[ACTION])
         good = columns[TRAINABLE].ravel().astype(bool) if TRAINABLE in columns else np.ones(num, bool)
         if self.only == "all":
             return good
         if IS_INTERVENTION not in columns:
             raise InvalidValueError(
-                f"--only {self.only}: the dataset has no column {IS_INTERVENTION}, it does not say who drove"
+                f"--only {self.only}: the dataset does not record who drove (no column {IS_INTERVENTION})"
             )
         is_human = columns[IS_INTERVENTION].ravel() > 0
         return good & (is_human if self.only == "human" else ~is_human)

@@ -1,15 +1,15 @@
-"""Where the time of a VLA goes: `stage_times` of LeRobot's flows under our samplers, and the `floor` beneath.
+"""Profiles a VLA: `stage_times` of LeRobot's flows with our samplers, and their lower bound, the `floor`.
 
-    what is seen ─► image encoder ─► prefill ─► step, step, ..., step ─► rows to the host
-                    └──────── once ────────┘    └── once per flow time
+    observation ─► image encoder ─► prefill ─► step, step, ..., step ─► rows to the host
+                   └──────── once ────────┘    └── once per flow time
 
-Parts are timed in the chunk as it runs, by events on a GPU, so they add up to it.
+Parts are timed in the running chunk, by events on a GPU, so they add up to the whole.
 
-The image encoder's time is that of the prefix's embedding: pictures made ready and encoded, words looked up.
+The image encoder's time covers the prefix's embedding: images prepared and encoded, words looked up.
 
 The floor of a stage is max(operations / peak, bytes / bandwidth), with 2 operations per weight and token,
-every weight read once, and the cached keys and values once per robot (roofline). Peaks are the data sheet's
-(dense bf16) where it is known, and what a large product and a large copy reach in this run where it is not.
+every weight read once, and the cached keys and values once per robot (roofline). Peaks are from the data
+sheet (dense bf16) if the device is known, else measured by a large product and a large copy in this run.
 """
 
 import shutil
@@ -34,11 +34,11 @@ from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwa
 
 IMAGES, PREFILL, STEP, ROWS = "image encoder", "prefill", "one expert step", "rows to the host"
 PARTS = (IMAGES, PREFILL, STEP, ROWS)
-"""Of a chunk, which has as many steps as flow times."""
+"""Parts of a chunk, which has as many steps as flow times."""
 WHOLE, FIRST_ROW, LEROBOT = "whole chunk", "first row out", "LeRobot's predict_action_chunk"
 STAGES = (*PARTS, WHOLE, FIRST_ROW, LEROBOT)
 NUM_WARM = 3
-"""Calls that do not count: torch compiles at the first, and records CUDA graphs at the next two."""
+"""Warm-up calls: torch compiles in the first, and records CUDA graphs in the next two."""
 PEAKS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "H100": (989e12, 3.35e12),
@@ -52,7 +52,7 @@ PEAKS: Mapping[str, tuple[float, float]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """What a device can do at best."""
+    """Peak performance of a device."""
 
     operations_per_s: float
     bytes_per_s: float
@@ -60,7 +60,7 @@ class Peak:
 
 
 def peak_of(device: torch.device, dtype: torch.dtype) -> Peak:
-    """Known from the device's name, else measured."""
+    """The peak of a device, known from its name or measured."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this CPU"
     for known, (operations, bandwidth) in PEAKS.items():
         if known in name:
@@ -77,18 +77,18 @@ def peak_of(device: torch.device, dtype: torch.dtype) -> Peak:
 def stage_times(
     policy: Any, network: LeRobotFlow, batch_size: int, *, n: int, num_words: int = 20
 ) -> dict[str, list[float]]:
-    """Seconds of each stage, n times; LeRobot's own whole chunk is `lerobots_times`.
+    """Seconds of each stage, n times; LeRobot's own whole chunk is timed by `lerobots_times`.
 
-    All but the first row's are of the same n chunks: parts and whole of each can be held against each other.
-    A network that runs chunks as a whole has no parts that could be timed.
+    All but the first row's are from the same n chunks, so parts and whole can be compared. A network that
+    runs chunks as a whole has no parts that could be timed.
 
-    policy, network: the same one; what is measured may be compiled.
+    policy, network: the same one; it may be compiled.
     """
     device, sampler = network.device, ChunkSampler(network)
     batch = _batch(served_batch(policy, batch_size, num_words), batch_size, network.row_dim)
     first_rows = HorizonAwareSchedule()
 
-    def first_row() -> float:  # those after it may still be under way
+    def first_row() -> float:  # later rows may still be in progress
         _wait(device)
         started_s = time.perf_counter()
         next(sampler.run(batch, first_rows))
@@ -106,7 +106,7 @@ def stage_times(
 
 
 def seconds_to_warm(policy: Any, network: LeRobotFlow, batch_size: int, *, num_words: int = 20) -> float:
-    """Of the first chunks of a kind, in which torch compiles and records graphs; later ones take less."""
+    """Seconds of the first chunks of a kind, in which torch compiles and records graphs."""
     batch = _batch(served_batch(policy, batch_size, num_words), batch_size, network.row_dim)
     started_s = time.perf_counter()
     for _ in range(NUM_WARM):
@@ -118,8 +118,8 @@ def seconds_to_warm(policy: Any, network: LeRobotFlow, batch_size: int, *, num_w
 def watched_chunk(policy: Any, network: LeRobotFlow, sampler: ChunkSampler, batch: Batch) -> dict[str, float]:
     """Seconds of the parts of one chunk as it is sampled, and of the whole by the host's clock.
 
-    Each part ends when the device has come to its last kernel: what the host does meanwhile, and what the
-    device waits for, belongs to the part in which it happens, so all parts together are the whole.
+    Each part ends when the device has finished its last kernel: host work and waits of the device count for
+    the part in which they happen, so all parts add up to the whole.
     """
     device, marks = network.device, _Marks(network.device)
 
@@ -149,7 +149,7 @@ def watched_chunk(policy: Any, network: LeRobotFlow, sampler: ChunkSampler, batc
 
 
 def parts_over_whole(times: Mapping[str, Sequence[float]], num_steps: int) -> float:
-    """How much of a chunk its parts add up to, the median of all chunks: 1.0 if none is missing."""
+    """Sum of a chunk's parts as a share of the whole, median of all chunks: 1.0 if none is missing."""
     counts = {stage: num_steps if stage == STEP else 1 for stage in PARTS}
     sums = np.sum([counts[stage] * np.asarray(times[stage]) for stage in PARTS], axis=0)
     return float(np.median(sums / np.asarray(times[WHOLE])))
@@ -157,17 +157,17 @@ def parts_over_whole(times: Mapping[str, Sequence[float]], num_steps: int) -> fl
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """What a GPU did for one chunk."""
+    """The kernels that a GPU ran for one chunk."""
 
     num: int
     seconds: float
-    """Of all of them; the rest of the chunk it waited."""
+    """Total of all kernels; for the rest of the chunk the GPU waited."""
 
 
 def kernels_of_chunk(
     policy: Any, network: LeRobotFlow, batch_size: int, *, num_words: int = 20
 ) -> Kernels | None:
-    """By torch's profiler, after `stage_times` has compiled what runs; None where no kernels are launched."""
+    """Kernels by torch's profiler, after `stage_times` has compiled them; None on other devices."""
     if network.device.type != "cuda":
         return None
     from torch.autograd import DeviceType
@@ -183,17 +183,17 @@ def kernels_of_chunk(
 
 
 def served_batch(policy: Any, size: int, num_words: int) -> dict[str, Tensor]:
-    """`random_batch`, its prompt as long as a server would have it compiled (`policies.lerobot.prompts`)."""
+    """`random_batch` with the prompt length of a compiling server (`policies.lerobot.prompts`)."""
     return random_batch(policy, size, num_words=num_words, length=prompt_length(policy, num_words))
 
 
 def prompt_length(policy: Any, num_words: int) -> int:
-    """Tokens that the network is shown of a prompt of so many."""
+    """Number of tokens, with padding, in the network's input for a prompt of `num_words`."""
     return min(-(-num_words // BUCKET) * BUCKET, int(policy.config.tokenizer_max_length))
 
 
 def device_facts(device: torch.device) -> dict[str, str]:
-    """What a figure depends on beside the code: the device, its driver, its clocks and its limit of power."""
+    """Conditions of a measurement beside the code: the device, its driver, its clocks and its power limit."""
     if device.type != "cuda":
         return {"name": "CPU", "threads": str(torch.get_num_threads())}
     facts = {"name": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}
@@ -205,28 +205,28 @@ def device_facts(device: torch.device) -> dict[str, str]:
             "--format=csv,noheader",
             f"--id={device.index or 0}",
         ]
-        said = subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip().split(", ")
-        facts |= dict(zip(asked, said, strict=False))
+        output = subprocess.run(line, capture_output=True, text=True, check=False).stdout
+        facts |= dict(zip(asked, output.strip().split(", "), strict=False))
     return facts
 
 
 def lerobots_times(policy: Any, batch_size: int, *, n: int, num_words: int = 20) -> list[float]:
-    """Seconds of `predict_action_chunk`, n times, with prompts padded as LeRobot pads them."""
+    """Seconds of `predict_action_chunk`, n times, with LeRobot's own padding of prompts."""
     seen = random_batch(policy, batch_size, num_words=num_words)
     with torch.no_grad():
         return _timed(lambda: policy.predict_action_chunk(seen).cpu(), torch.device(policy.config.device), n)
 
 
 def floor(policy: Any, batch_size: int, peak: Peak, *, num_words: int = 20) -> dict[str, float]:
-    """Seconds below which no stage can be."""
+    """Lower bound of each stage's time [s]."""
     config = policy.config
     vision, language, expert = _parts(policy)
-    pictures = len(config.image_features)
+    num_images = len(config.image_features)
     with torch.no_grad():
         embedded = _embed_images(policy, random_batch(policy, 1))
-    per_picture = embedded.shape[1]
-    patches = per_picture * _patches_per_token(policy)
-    prefix = pictures * per_picture + prompt_length(policy, num_words)
+    per_image = embedded.shape[1]
+    patches = per_image * _patches_per_token(policy)
+    prefix = num_images * per_image + prompt_length(policy, num_words)
 
     def at_best(module: list[nn.Module], tokens: int, more_bytes: int = 0) -> float:
         weights = sum(p.numel() for part in module for p in part.parameters())
@@ -237,8 +237,8 @@ def floor(policy: Any, batch_size: int, peak: Peak, *, num_words: int = 20) -> d
     text = _text_config(policy)
     cache = 2 * len(language) * text.num_key_value_heads * text.head_dim * prefix  # numbers, of one robot
     size = next(language[0].parameters()).element_size()
-    images = at_best(vision, pictures * patches)
-    prefill = at_best(language[:-1], prefix)  # the last layer gives keys and values alone
+    images = at_best(vision, num_images * patches)
+    prefill = at_best(language[:-1], prefix)  # the last layer only gives keys and values
     step = at_best(expert, config.chunk_size, cache * size * batch_size)
     rows = 4 * config.chunk_size * config.max_action_dim * batch_size / peak.bytes_per_s
     whole = images + prefill + network_steps(policy) * step + rows
@@ -249,12 +249,12 @@ def floor(policy: Any, batch_size: int, peak: Peak, *, num_words: int = 20) -> d
 
 
 def network_steps(policy: Any) -> int:
-    """Flow times of a chunk."""
+    """Number of flow times of a chunk."""
     return int(getattr(policy.config, "num_inference_steps", None) or policy.config.num_steps)
 
 
 def _parts(policy: Any) -> tuple[list[nn.Module], list[nn.Module], list[nn.Module]]:
-    """Image encoder; layers that make the prefix; what runs in every step."""
+    """The image encoder, the layers of the prefix, and the modules that run in every step."""
     model = policy.model
     heads = [m for name, m in model.named_children() if name.startswith(("action_", "time_"))]
     if hasattr(model, "vlm_with_expert"):
@@ -280,15 +280,15 @@ def _patches_per_token(policy: Any) -> int:
 
 
 def _embed_images(policy: Any, seen: dict[str, Tensor]) -> Tensor:
-    """All pictures, one after the other as LeRobot has it; the last one's tokens (B, n, width)."""
+    """Embed all images, one after the other as LeRobot does; returns the last one's tokens (B, n, width)."""
     model, out = policy.model, None
     both = model.vlm_with_expert if hasattr(model, "vlm_with_expert") else model.paligemma_with_expert
-    pictures = (
+    images = (
         policy.prepare_images(seen) if hasattr(policy, "prepare_images") else policy._preprocess_images(seen)
     )
     with torch.no_grad():
-        for picture in pictures[0]:
-            out = both.embed_image(picture)
+        for image in images[0]:
+            out = both.embed_image(image)
     assert out is not None
     return out
 
@@ -303,7 +303,7 @@ def _exhaust(steps: Iterator[Any]) -> None:
 
 
 class _Marks:
-    """Instants of the device: when it has come to what was launched last."""
+    """Time stamps of the device, each when it has finished all work launched so far."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -317,7 +317,7 @@ class _Marks:
         self._set[-1].record()
 
     def between(self) -> list[float]:
-        """Seconds from each to the next."""
+        """Seconds from each time stamp to the next."""
         _wait(self._device)
         if self._device.type != "cuda":
             return [b - a for a, b in pairwise(self._set)]
@@ -325,7 +325,7 @@ class _Marks:
 
 
 def _timed(work: Callable[[], Any], device: torch.device, n: int) -> list[float]:
-    """Seconds of each of n calls, after the first that do not count; the device has finished at both ends."""
+    """Seconds of each of n calls after the warm-up; the device is idle before and after each."""
     times = []
     for i in range(n + NUM_WARM):
         _wait(device)

@@ -1,4 +1,4 @@
-"""LeRobot's ACT and Diffusion Policy, small, trained on our demonstrations: `train_lerobot`."""
+"""Trains small versions of LeRobot's ACT and Diffusion Policy on our demonstrations: `train_lerobot`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,33 +25,33 @@ Network = Literal["act", "diffusion"]
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotTrainConfig:
-    """How to train; a million weights or so, as our own network has, and no dropout, as in ours.
+    """Training settings, for about a million weights and no dropout, as in our own network.
 
     LeRobot's own sizes are 27 and 200 times that. Seconds per step of 128 chunks of 32 rows on one core: ACT
     0.23 (with dropout and four layers in its variational encoder, which only training uses: 0.53), Diffusion
     0.15 (levels twice as wide: 0.31).
 
     Diffusion learns the rows (`prediction_type="sample"`) and not the noise, LeRobot's default. After 600
-    steps on `pick_place` its rows on learned samples were off by 0.26 of their deviation (ACT's by 0.16),
-    with noise by 0.82, and with noise and rows scaled to their extremes, as LeRobot has it, by 2.6: in ten
-    steps from pure noise, what the first of them get wrong is multiplied by the others.
+    steps on `pick_place` the error of its rows on learned samples was 0.26 of their deviation (ACT's 0.16),
+    with noise 0.82, and with noise and rows scaled to their extremes, LeRobot's default, 2.6: in ten steps
+    from pure noise, errors of the first steps are amplified by the later ones.
     """
 
     network: Network
     seed: int = 0
-    """Of initial weights, order, noise."""
+    """Seed of initial weights, order and noise."""
     steps: int = 4000
     batch_size: int = 128
     learning_rate: float = 5e-4
     """Peak: linear warm-up, then half a cosine down to zero."""
     warmup_steps: int = 300
     width: int = 128
-    """Of a token (ACT), or of the last one of three levels (Diffusion)."""
+    """Width of a token (ACT), or of the last of three levels (Diffusion)."""
     num_inference_steps: int = 10
     """DDIM steps of the Diffusion Policy."""
     bfloat16: bool = field(default_factory=multiplies_bfloat16)
-    """Compute in bfloat16 (weights stay float32): where the processor can, ACT learns twice as fast,
-    Diffusion by a fifth."""
+    """Whether to compute in bfloat16 (weights stay float32): on a processor with instructions for it, ACT
+    trains twice as fast, Diffusion by a fifth."""
 
 
 def train_lerobot(
@@ -64,7 +64,7 @@ def train_lerobot(
     folder: Path,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Path:
-    """Train on the demonstrations without given rows, for these policies know none; returns the folder.
+    """Train on the demonstrations without given rows, which these policies do not take; returns the folder.
 
     on_step: called with the number of steps done and a running mean of the loss.
     InvalidValueError: no demonstration is left.
@@ -144,7 +144,7 @@ def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: Acti
 def _statistics(
     data: Mapping[str, Tensor], turns: Mapping[str, Sequence[slice]]
 ) -> dict[str, dict[str, Tensor]]:
-    """Mean and deviation of each number, as ours have them; turns: which of them are of rotations."""
+    """Mean and deviation of each number, as in our training; turns: slices that hold rotations."""
     out = {}
     for key, values in data.items():
         flat = values.reshape(-1, values.shape[-1]).numpy()

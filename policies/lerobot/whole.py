@@ -1,9 +1,9 @@
-"""LeRobot's flows from pictures to rows as one, on memory that stays: `WholeChunks`.
+"""Runs LeRobot's flows from images to rows as one unit, on fixed memory: `WholeChunks`.
 
-    tokens, pictures, state, noise, plans, flow times ─► buffers ─► prefix ─► step ... step ─► rows
+    tokens, images, state, noise, plans, flow times ─► buffers ─► prefix ─► step ... step ─► rows
 
-On a GPU that is one CUDA graph for each time at which rows leave (`policies.replayed`). What the host decides
-is in the buffers: which rows are kept, flow times, and where the table has what they are told as.
+On a GPU this is one CUDA graph for each release of rows (`policies.replayed`). The host's decisions are in
+the buffers: which rows are kept, flow times, and their indices in the table.
 """
 
 from collections import OrderedDict
@@ -20,20 +20,20 @@ from policies.lerobot.flow_times import MAX_KNOWN, TimeTable
 from policies.replayed import Replayed
 
 MOST_KINDS = 32
-"""Kinds of chunks whose buffers are kept: sizes of batch, lengths of prompt, steps after which rows leave."""
+"""Kinds of chunks whose buffers are kept, by batch size, prompt length and steps that release rows."""
 SEEN = "observation."
-"""How names begin of what the network sees."""
+"""Prefix of the names of the network's inputs."""
 
 
 class WholeChunks:
-    """Fits `policies.flow.whole.Whole`."""
+    """Runs whole chunks as a `policies.flow.whole.Whole`."""
 
     def __init__(
         self, encode: Callable[[dict[str, Any]], Any], table: TimeTable | None, device: torch.device
     ) -> None:
         """
-        encode: a preprocessed batch to an `Encoded` one.
-        table: of what is told instead of flow times; one that `stays`.
+        encode: maps a preprocessed batch to an `Encoded` one.
+        table: replaces flow times in the network; it has to be one that `stays`.
         """
         self._encode, self._table, self._device = encode, table, device
         self._kinds: OrderedDict[tuple[Any, ...], Replayed] = OrderedDict()
@@ -65,9 +65,9 @@ class WholeChunks:
         is_kept, times = inputs["is_kept"][..., None], inputs["times"]
         x = torch.where(is_kept, inputs["kept"], inputs["noise"])
         for k in range(leaves[-1]):
-            told = 1.0 - times[k] if self._table is None else self._table.rows(inputs["places"][k])
+            time_input = 1.0 - times[k] if self._table is None else self._table.rows(inputs["places"][k])
             # LeRobot's velocity points from action to noise.
-            x = x - (times[k + 1] - times[k])[..., None] * context.denoise(x, told)
+            x = x - (times[k + 1] - times[k])[..., None] * context.denoise(x, time_input)
             x = torch.where(is_kept, inputs["kept"], x)
             if k + 1 in leaves:
                 yield x

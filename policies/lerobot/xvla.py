@@ -1,10 +1,10 @@
-"""LeRobot's X-VLA under our samplers: its network and its way to step, unchanged.
+"""Runs LeRobot's X-VLA with our samplers; its network and its steps are unchanged.
 
-It predicts the action and goes back to the noise it started with (`FlowNetwork.renoises`):
+It predicts the action and restarts each step from the initial noise (`FlowNetwork.renoises`):
 
     x(t') = (1 - t') noise + t' a(x(t), t)      our flow time: 0 noise, 1 action
 
-The time is a part of every row's token as it is, so each row may have its own.
+The flow time is already a part of every row's token, so each row may have its own.
 """
 
 from collections.abc import Callable
@@ -21,28 +21,29 @@ from torch import Tensor, nn
 from policies.lerobot.flow import scaling
 
 _SURE = 0.999
-"""Of a gripper that is closed, or open: its logit is what the network predicts."""
+"""Share of a closed or open gripper, whose logit the network predicts."""
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What B requests are seen as, tensors with B first."""
+    """The encoding of B requests, tensors with B first."""
 
     encoded: dict[str, Tensor]
-    """By the vision-language model."""
+    """Output of the vision-language model."""
     domain_id: Tensor
     proprio: Tensor
 
 
 class XvlaFlow:
-    """Fits `policies.flow.network.FlowNetwork`."""
+    """X-VLA as a `policies.flow.network.FlowNetwork`."""
 
     looks_back_only, renoises, whole = False, True, None
 
     def __init__(self, policy: Any, after: Callable[[Tensor], Tensor], *, horizon: int, dim: int) -> None:
         """
-        policy: LeRobot's. after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
-        CheckpointError: the postprocessor does more than to scale columns.
+        policy: LeRobot's. after: its postprocessor, from its rows to the robot's. horizon, dim: size of the
+            robot's rows.
+        CheckpointError: the postprocessor does more than scale columns.
         """
         self._policy, self._after, self._dim = policy, after, dim
         self._model = policy.model
@@ -59,7 +60,7 @@ class XvlaFlow:
         return nullcontext()
 
     def encode(self, seen: dict[str, Any]) -> Seen:
-        """A preprocessed batch; its prefix goes through their network once."""
+        """The encoding of a preprocessed batch; its prefix passes through the network once."""
         inputs = self._policy._build_model_inputs(seen)
         encoded = self._model.forward_vlm(
             inputs["input_ids"], inputs["image_input"].to(self._dtype), inputs["image_mask"]
@@ -69,12 +70,12 @@ class XvlaFlow:
     def velocity(
         self, x: Tensor, t: Tensor, context: Seen, is_prefix: Tensor | None, times: Tensor
     ) -> Tensor:
-        """As `FlowNetwork.velocity`: (a - x) / (1 - t), and 0 where there is nothing left to go."""
+        """As `FlowNetwork.velocity`: (a - x) / (1 - t), and 0 at t = 1."""
         n = len(x) // len(context.proprio)
         domain_id, proprio = (y.repeat_interleave(n, 0) for y in (context.domain_id, context.proprio))
         encoded = {name: y.repeat_interleave(n, 0) for name, y in context.encoded.items()}
         shown, noisy = self._model.action_space.preprocess(proprio, x.to(self._dtype))
-        self._times = (1.0 - t).to(self._dtype)  # theirs counts from 1, noise, to 0
+        self._times = (1.0 - t).to(self._dtype)  # LeRobot counts from 1, noise, to 0
         predicted = self._model.transformer(
             domain_id=domain_id, action_with_noise=noisy, proprio=shown, t=self._times[:, 0], **encoded
         )
@@ -95,12 +96,12 @@ class XvlaFlow:
 
     @property
     def _grippers(self) -> tuple[int, ...]:
-        """Columns that it predicts as logits: those in which 0 comes out as one half."""
+        """Columns that it predicts as logits: those whose output for 0 is one half."""
         zero = self._model.action_space.postprocess(torch.zeros((1, 1, self.row_dim)))[0, 0]
         return tuple(torch.nonzero(zero[: self._dim]).flatten().tolist())
 
     def _with_times_by_row(self, encoder: nn.Module, given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Each row's own time in place of the one for all, at the end of its token."""
+        """Replace the common flow time at the end of each row's token by the row's own."""
         tokens, domain_id = given
         size, shape = self._model.transformer.dim_time, self._times.shape
         times = timestep_embedding(self._times.flatten(), size).unflatten(0, shape)

@@ -1,1 +1,1 @@
-"""Policies that see: networks that estimate the scene from images."""
+"""Vision: networks that estimate the scene from images."""

@@ -1,15 +1,15 @@
-"""Seeing the scene: `Estimator` tells from pictures what a tracker would have measured, and how surely.
+"""Scene estimation: `Estimator` predicts from images what a tracker would measure, with standard deviations.
 
-    chest  ─► convolutions ─► where each feature map is hottest ─► the scene from the base ──────────┐
-    wrist  ─► convolutions ─► where each feature map is hottest ─► points from the hand ─ turned by ─┴─► both,
-                                                                                          kinematics     fused
+    chest  ─► convolutions ─► peak of each feature map ─► the scene in the base ───────────────────┐
+    wrist  ─► convolutions ─► peak of each feature map ─► points in the end effector ─ rotated by ─┴─► fused
+                                                                                       kinematics
 
-Every number comes with a deviation, and what two cameras say of a point is weighed by theirs. No camera is
-told where the robot is: in demonstrations the hand goes to where the cup is, and what has learnt to tell the
-one from the other is never wrong on its own. Where the hand is comes in by kinematics alone.
+Every number has a deviation, and estimates of a point by two cameras are weighted by theirs. No camera's
+network gets the robot state: in demonstrations the end effector moves to the cup, and a network that inferred
+one from the other would never notice its errors. The end-effector pose enters by kinematics alone.
 
-A flow policy behind it is trained on estimates, so it knows how far they err, and a thing that no camera
-shows comes with a large deviation.
+A flow policy behind the estimator is trained on estimates, so it learns their errors; an object that no
+camera shows has a large deviation.
 """
 
 import json
@@ -40,13 +40,13 @@ _EDGE, _LEAST_VARIANCE, _UNKNOWN = 0.95, 1e-6, 1e4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianEstimate:
-    """Numbers and their variances."""
+    """Holds means and variances."""
 
     mean: Float[np.ndarray, "b n"]
     variance: Float[np.ndarray, "b n"]
 
     def fused(self, other: "GaussianEstimate") -> "GaussianEstimate":
-        """Both weighed by how sure they are."""
+        """Both estimates, weighted by their inverse variances."""
         variance = 1.0 / (1.0 / self.variance + 1.0 / other.variance)
         mean = variance * (self.mean / self.variance + other.mean / other.variance)
         return GaussianEstimate(mean=mean, variance=variance)
@@ -54,23 +54,24 @@ class GaussianEstimate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimator:
-    """A trained network with what normalises its numbers."""
+    """A trained network with the normaliser of its output."""
 
     network: SceneEstimator
     scene: Normaliser
     """(K,)"""
 
     def estimate(self, observations: Sequence[Observation]) -> Float[np.ndarray, "b n"]:
-        """What is seen: points from the hand (`policies.flow.features`) and the scene, then their deviations.
+        """Estimates of points relative to the end effector (`policies.flow.features`) and of the scene, then
+        their deviations.
 
-        Only pictures and the hand's pose are looked at. ValueError: one of them is missing.
+        Only images and the end-effector pose are used. ValueError: one of them is missing.
         """
         config, device = self.network.config, next(self.network.parameters()).device
-        pictures = np.stack([stack_pictures(o, config) for o in observations])
+        images = np.stack([stack_pictures(o, config) for o in observations])
         hands = {arm: [_hand(o, arm) for o in observations] for arm in config.hands if config.in_space}
         with torch.no_grad():
-            told = [_numbers(*each) for each in self.network(torch.from_numpy(pictures).to(device))]
-        by_camera = list(zip(told, config.cameras, strict=True))
+            estimates = [_numbers(*each) for each in self.network(torch.from_numpy(images).to(device))]
+        by_camera = list(zip(estimates, config.cameras, strict=True))
         by_base = [t for t, name in by_camera if name not in config.on_hand]
         shape = (len(observations), config.scene_dim)
         nothing = GaussianEstimate(mean=np.zeros(shape), variance=np.ones(shape))
@@ -95,7 +96,7 @@ class Estimator:
         return np.concatenate([*means, *stds], axis=1)
 
     def see(self, observations: Sequence[Observation]) -> list[Observation]:
-        """Observations with estimates in place of pictures; of the deviations, the logarithms."""
+        """Observations with estimates and log deviations in place of images."""
         mean, std = np.split(self.estimate(observations), 2, axis=1)
         scenes = np.concatenate([mean, np.log(std)], axis=1)
         return [
@@ -105,18 +106,18 @@ class Estimator:
 
     @property
     def num_estimates(self) -> int:
-        """How many numbers take the scene's place."""
+        """Number of estimates and deviations that replace the scene."""
         config = self.network.config
         return 2 * (3 * len(config.in_space) * len(config.hands) + config.scene_dim)
 
     @property
     def cameras(self) -> dict[str, tuple[int, int]]:
-        """What it looks through: (height, width) of each camera's pictures."""
+        """Its cameras: (height, width) of each one's images."""
         config = self.network.config
         return dict.fromkeys(config.cameras, (config.size[0], config.size[1]))
 
     def save(self, folder: Path) -> None:
-        """Write it beside the policy's own files."""
+        """Write the estimator beside the policy's own files."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ESTIMATOR).write_text(json.dumps(asdict(self.network.config), indent=2) + "\n")
         tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
@@ -126,7 +127,7 @@ class Estimator:
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> "Estimator":
-        """CheckpointError says what is wrong with the folder."""
+        """The estimator in a folder; CheckpointError if it is missing or damaged."""
         data, tensors = read_json(folder / ESTIMATOR), read_tensors(folder / WEIGHTS)
         try:
             config = value_of(EstimatorConfig, data)
@@ -146,7 +147,7 @@ class Estimator:
 def scene_numbers(
     observation: Observation, points: tuple[int, ...], hands: Sequence[str] = (ARM,)
 ) -> Float[np.ndarray, " S"]:
-    """What `Estimator.estimate` would tell if it knew, without the deviations; hands: arms whose they are."""
+    """The true values of `Estimator.estimate`, without deviations; hands: arms of the end effectors."""
     scene, state = observation.environment_state, observation.state
     near = [r for arm in hands for r in points_from_hand(state, scene, points, arm=arm)]
     return np.concatenate([*near, scene])
@@ -155,10 +156,9 @@ def scene_numbers(
 def hand_numbers(
     observation: Observation, config: EstimatorConfig, arm: str = ARM
 ) -> Float[np.ndarray, " H"]:
-    """What a camera on the hand of an arm tells: each point of three numbers in E, saturating at `NEAR`, -1
-    to 1.
+    """The true values for a wrist camera: each point of three numbers in E, saturating at `NEAR`, -1 to 1.
 
-    Of points that look alike it is the nearest alone.
+    For points that look alike it is only the nearest.
     """
     X_EB = _hand(observation, arm).inverse()
     points = [X_EB.act(observation.environment_state[point]) for point in config.in_space]
@@ -178,19 +178,19 @@ def _numbers(mean: Tensor, log_std: Tensor) -> GaussianEstimate:
 
 def _fuse_from_hand(
     points: list[GaussianEstimate],
-    told: GaussianEstimate,
+    estimate: GaussianEstimate,
     hands: Sequence[pin.SE3],
     offset: Float[np.ndarray, "b 3"],
     config: EstimatorConfig,
 ) -> list[GaussianEstimate]:
-    """Points, counted from the first hand, with what a camera on a hand tells of them.
+    """Points relative to the first end effector, fused with the estimates of a wrist camera.
 
-    hands, offset: where that hand is in B, and from the first one.
-    The one point that it tells of those that look alike is the likeliest one: data association by likelihood.
+    hands, offset: pose of that camera's end effector in B, and its position relative to the first one.
+    If points look alike, the estimate is assigned to the likeliest one: data association by likelihood.
     """
 
     def seen(point: slice) -> GaussianEstimate:
-        r = _from_hand_in_base(told, point, hands)
+        r = _from_hand_in_base(estimate, point, hands)
         return GaussianEstimate(mean=r.mean + offset, variance=r.variance)
 
     if not config.points_alike:
@@ -212,12 +212,14 @@ def _fuse_from_hand(
     return out
 
 
-def _from_hand_in_base(told: GaussianEstimate, point: slice, hands: Sequence[pin.SE3]) -> GaussianEstimate:
-    """A point as a camera on the hand tells it: from the hand, axes of B [m].
+def _from_hand_in_base(
+    estimate: GaussianEstimate, point: slice, hands: Sequence[pin.SE3]
+) -> GaussianEstimate:
+    """A wrist camera's estimate of a point: relative to the end effector, axes of B [m].
 
-    The farther, the less sure; along an axis on which it may be beyond half a metre, nothing is known.
+    Its deviation grows with distance; along an axis that is close to saturation, nothing is known.
     """
-    share, variance = told.mean[:, point], told.variance[:, point]
+    share, variance = estimate.mean[:, point], estimate.variance[:, point]
     is_known = np.abs(share) + 2.0 * np.sqrt(variance) < _EDGE
     share = np.where(is_known, share, 0.0)
     p_E = NEAR * np.arctanh(share)
@@ -230,7 +232,8 @@ def _from_hand_in_base(told: GaussianEstimate, point: slice, hands: Sequence[pin
 
 
 def _saturated(r: GaussianEstimate) -> GaussianEstimate:
-    """Points from the hand as the network is told them; sure only as far as a deviation to either side is."""
+    """Points relative to the end effector, saturated as in the features; their deviation is half the distance
+    between the saturated values one deviation to either side."""
     std = np.sqrt(r.variance)
     low, high = NEAR * np.tanh((r.mean - std) / NEAR), NEAR * np.tanh((r.mean + std) / NEAR)
     mean = NEAR * np.tanh(r.mean / NEAR)
@@ -238,16 +241,16 @@ def _saturated(r: GaussianEstimate) -> GaussianEstimate:
 
 
 def stack_pictures(observation: Observation, config: EstimatorConfig) -> UInt8[np.ndarray, "c h w 3"]:
-    """The pictures of the estimator's cameras; ValueError names one that is missing or has another size."""
+    """The images of the estimator's cameras; ValueError names one that is missing or has another size."""
     out = []
     for name in config.cameras:
         if name not in observation.images:
             have = ", ".join(observation.images) or "none"
-            raise ValueError(f"the policy needs a picture of camera {name!r}, there are {have}")
+            raise ValueError(f"the policy needs an image of camera {name!r}, the observation has {have}")
         pixels = observation.images[name].pixels
         if pixels.shape[:2] != config.size:
             raise ValueError(
-                f"the policy needs pictures of {config.size} pixels, {name!r} has {pixels.shape[:2]}"
+                f"the policy needs images of {config.size} pixels, {name!r} has {pixels.shape[:2]}"
             )
         out.append(pixels)
     return np.stack(out)

@@ -1,8 +1,8 @@
-"""The network of an `Estimator`: each camera's picture to numbers, and how surely, told of no other's.
+"""The network of an `Estimator`: maps each camera's image by itself to means and deviations.
 
-    picture ─► convolutions ─► where each feature map is hottest, and how hot ─► mean, deviation
+    image ─► convolutions ─► position and strength of each feature map's peak ─► mean, deviation
 
-What several cameras tell is put together in `policies.vision.estimator`.
+Estimates of several cameras are fused in `policies.vision.estimator`.
 """
 
 from dataclasses import dataclass
@@ -25,29 +25,30 @@ _TO_RGB = torch.linalg.inv(_TO_YCBCR)
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorConfig:
-    """Sizes of the network, and what it looks at."""
+    """Sizes of the network, and its cameras."""
 
     cameras: tuple[str, ...]
     on_hand: tuple[str, ...] = ()
-    """Those that a hand carries: they tell points from that hand. The others are fixed to the base and tell
-    the scene from there."""
+    """Wrist cameras: they estimate points relative to their end effector. The others are fixed to the base
+    and estimate the scene in it."""
     carried_by: tuple[str, ...] = ()
-    """The arm of each camera in `on_hand`; none stands for the first of `hands`."""
+    """The arm of each camera in `on_hand`; empty for the first of `hands`."""
     hands: tuple[str, ...] = (ARM,)
-    """Arms whose hands the points are told from."""
+    """Arms to whose end effectors points are relative."""
     size: tuple[int, int]
-    """Height and width of every picture [pixels]."""
+    """Height and width of every image [pixels]."""
     scene_dim: int
-    """Numbers of the scene, as the environment state has them."""
+    """Number of scene quantities in the environment state."""
     points: tuple[int, ...] = ()
-    """Sizes of the points in B that they begin with; those of three are seen from the hand as well."""
+    """Sizes of the points in B at their beginning; those of three numbers are also estimated by wrist
+    cameras."""
     points_alike: bool = False
-    """Whether what is at those of three looks alike: a camera on the hand then tells the nearest alone, and
-    which it is follows from where the others see them."""
+    """Whether the objects at points of three numbers look alike: a wrist camera then estimates only the
+    nearest, and the other cameras' estimates identify it."""
     channels: tuple[int, ...] = (24, 48, 48, 64)
-    """Of the convolutions: the first two halve the picture, those after the third look twice as far."""
+    """Channels of the convolutions: the first two halve the image, those after the third are dilated by 2."""
     num_keypoints: int = 32
-    """Feature maps whose hottest places are told."""
+    """Feature maps whose peaks are passed on."""
     width: int = 256
 
     def __post_init__(self) -> None:
@@ -57,21 +58,21 @@ class EstimatorConfig:
         object.__setattr__(self, "carried_by", carriers)
         if len(carriers) != len(self.on_hand) or not set(carriers) <= set(self.hands):
             raise InvalidValueError(
-                f"cameras {', '.join(self.on_hand)} are carried by {', '.join(carriers) or 'nobody'}; the "
+                f"cameras {', '.join(self.on_hand)} are carried by {', '.join(carriers) or 'no arm'}; the "
                 f"hands are {', '.join(self.hands) or 'none'}"
             )
 
     @property
     def in_space(self) -> list[slice]:
-        """Where in the scene its points of three numbers are."""
+        """Slices of the scene that hold points of three numbers."""
         return points_in_space(self.points)
 
     def hand_of(self, camera: str) -> str | None:
-        """The arm whose hand carries a camera; None: it is fixed to the base."""
+        """The arm that carries a camera; None: it is fixed to the base."""
         return dict(zip(self.on_hand, self.carried_by, strict=True)).get(camera)
 
     def num_known(self, camera: str) -> int:
-        """How many numbers one camera tells."""
+        """Number of quantities that a camera estimates."""
         if camera not in self.on_hand:
             return self.scene_dim
         num_points = len(self.in_space)
@@ -79,7 +80,7 @@ class EstimatorConfig:
 
 
 class _SpatialSoftmax(nn.Module):
-    """One camera: where each of its feature maps is hottest, and how much of it there is."""
+    """Convolutions of one camera, followed by position and strength of each feature map's peak."""
 
     grid: Tensor  # (2, h * w): x and y of every cell, -1 to 1
 
@@ -98,9 +99,9 @@ class _SpatialSoftmax(nn.Module):
         y, x = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
         self.register_buffer("grid", torch.stack([x.ravel(), y.ravel()]), persistent=False)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Pictures (B, 3, h, w), about -1 to 1, to numbers (B, 3 * keypoints + channels)."""
-        seen = self.layers(pictures)
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, 3, h, w), about -1 to 1, to numbers (B, 3 * keypoints + channels)."""
+        seen = self.layers(images)
         maps = self.maps(seen).flatten(2).float()  # (B, K, h * w)
         where = torch.softmax(maps, dim=-1) @ self.grid.T  # (B, K, 2)
         strength = torch.tanh(0.1 * maps.amax(dim=-1))
@@ -108,7 +109,7 @@ class _SpatialSoftmax(nn.Module):
 
 
 class SceneEstimator(nn.Module):
-    """Each camera's picture to mean and log deviation of every number that it tells, normalised."""
+    """Maps each camera's image to mean and log deviation of every number that it estimates, normalised."""
 
     def __init__(self, config: EstimatorConfig) -> None:
         super().__init__()
@@ -126,23 +127,25 @@ class SceneEstimator(nn.Module):
             for camera in config.cameras
         )
 
-    def forward(self, pictures: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Pictures (B, cameras, h, w, 3) uint8 to mean and log deviation (B, N), for each camera."""
+    def forward(self, images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Images (B, cameras, h, w, 3) uint8 to mean and log deviation (B, N), for each camera."""
         out = []
-        for eye, head, x in zip(self.eyes, self.heads, pictures.permute(1, 0, 4, 2, 3).float(), strict=True):
+        for encoder, head, x in zip(
+            self.eyes, self.heads, images.permute(1, 0, 4, 2, 3).float(), strict=True
+        ):
             one = as_recorded(x) / 127.5 - 1.0
-            mean, log_std = head(eye(one.contiguous(memory_format=torch.channels_last))).chunk(2, dim=1)
+            mean, log_std = head(encoder(one.contiguous(memory_format=torch.channels_last))).chunk(2, dim=1)
             out.append((mean, _MIN_LOG_STD + (_MAX_LOG_STD - _MIN_LOG_STD) * torch.sigmoid(log_std)))
         return out
 
 
-def as_recorded(pictures: Tensor) -> Tensor:
-    """Colour at half the resolution of brightness, as videos have it (4:2:0): (B, 3, h, w) to the same.
+def as_recorded(images: Tensor) -> Tensor:
+    """Images (B, 3, h, w) with colour at half the resolution of brightness, as in videos (4:2:0).
 
-    Datasets are videos and cameras are not: told apart by that alone, the same scene was seen in two ways.
+    Datasets are videos and cameras are not: that difference alone changed the estimates of the same scene.
     """
-    height, width = pictures.shape[2:]
-    y_cb_cr = torch.einsum("ij,bjhw->bihw", _TO_YCBCR.to(pictures.device), pictures)
+    height, width = images.shape[2:]
+    y_cb_cr = torch.einsum("ij,bjhw->bihw", _TO_YCBCR.to(images.device), images)
     colour = F.avg_pool2d(y_cb_cr[:, 1:], 2, ceil_mode=True).repeat_interleave(2, 2).repeat_interleave(2, 3)
     y_cb_cr = torch.cat([y_cb_cr[:, :1], colour[:, :, :height, :width]], dim=1)
-    return torch.einsum("ij,bjhw->bihw", _TO_RGB.to(pictures.device), y_cb_cr)
+    return torch.einsum("ij,bjhw->bihw", _TO_RGB.to(images.device), y_cb_cr)

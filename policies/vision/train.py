@@ -1,4 +1,4 @@
-"""Trains a `SceneEstimator` on pictures, those of demonstrations and random views: `train_estimator`."""
+"""Trains a `SceneEstimator` on images of demonstrations and random views: `train_estimator`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,35 +16,35 @@ from robot_runtime.core.values.state import ARM, Observation
 from robot_runtime.errors import InvalidValueError
 
 NEARBY = 0.15
-"""Points that the reported error is of: so far from the hand, at most [m]."""
+"""Largest distance from the end effector of points in the reported error [m]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorTrainConfig:
-    """How to train."""
+    """Training settings."""
 
     seed: int = 0
     steps: int = 4000
     batch_size: int = 64
-    """Half of it random views, if there are any."""
+    """Half of a batch are random views, if there are any."""
     learning_rate: float = 1e-3
     warmup_steps: int = 200
     held_out: float = 0.05
-    """Share of the demonstrations, and of the random views, the last ones, that the error is measured on."""
+    """Share of the demonstrations and of the random views, the last ones, for measuring the error."""
     bfloat16: bool = field(default_factory=multiplies_bfloat16)
-    """Compute in bfloat16 (weights stay float32)."""
+    """Whether to compute in bfloat16 (weights stay float32)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Seen:
-    """Observations of one kind, and their targets as tensors."""
+    """Holds observations of one kind, and their targets as tensors."""
 
     observations: Sequence[Observation]
-    """Their pictures are stacked when they are drawn: all of them at once would be held twice."""
+    """Their images are stacked when drawn, since stacking all at once would hold them twice."""
     scene: Tensor
     """(n, K), normalised."""
     hand: Mapping[str, Tensor]
-    """By arm: (n, H)"""
+    """(n, H) by arm."""
 
     def __len__(self) -> int:
         return len(self.scene)
@@ -62,14 +62,14 @@ def train_estimator(
     init: Estimator | None = None,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> tuple[Estimator, dict[str, float]]:
-    """The estimator, and how far it errs on what was held out, see `errors`.
+    """The estimator, and its errors on the held-out samples, see `errors`.
 
-    cameras: (height, width) of those that are looked at, by name; on_hand: the arm of each that
-        a hand carries.
+    cameras: (height, width) of its cameras by name; on_hand: the arm of each wrist camera.
     points: sizes of the points in B that the scene begins with; points_alike: see `EstimatorConfig`.
-    init: one to go on from, of the same sizes, which stays as it is. on_step: steps done, running mean loss.
-    InvalidValueError: there is no camera, pictures differ in size, one is missing, a camera on the hand has
-    no point to see, or the one to go on from looks at other things.
+    init: an estimator of the same sizes to start from, which is not changed. on_step: called with the steps
+        done and a running mean of the loss.
+    InvalidValueError: there is no camera, images differ in size or are missing, a wrist camera has no point
+        to see, or `init` has another configuration.
     """
     carried = on_hand or {}
     sizes = EstimatorConfig(
@@ -84,11 +84,11 @@ def train_estimator(
     )
     if sizes.on_hand and not sizes.in_space:
         raise InvalidValueError(
-            f"camera {sizes.on_hand[0]!r} is on the hand and sees points near it, the scene has none in space"
+            f"camera {sizes.on_hand[0]!r} is on a hand and needs points in space, the scene has none"
         )
     if init is not None and init.network.config != sizes:
         raise InvalidValueError(
-            f"the estimator to go on from has {init.network.config}, the demonstrations want {sizes}"
+            f"the estimator to start from has {init.network.config}, the demonstrations need {sizes}"
         )
     with torch.random.fork_rng(devices=[]):  # initial weights
         torch.manual_seed(config.seed)
@@ -109,14 +109,14 @@ def train_estimator(
 
 
 def errors(estimator: Estimator, seen: Sequence[Observation], name: str) -> dict[str, float]:
-    """How far it errs, by name: `near_m`, the median distance to what points near the hand are taken for [m];
-    `z`, the root mean square of all errors over the deviations it tells, 1 if those are right."""
+    """The estimator's errors by name: `near_m`, the median position error of points near the end effector
+    [m]; `z`, the root mean square of all errors over their deviations, 1 if those are right."""
     config = estimator.network.config
     if not len(seen):
         return {}
-    told = np.concatenate([estimator.estimate(seen[i : i + 256]) for i in range(0, len(seen), 256)])
+    estimates = np.concatenate([estimator.estimate(seen[i : i + 256]) for i in range(0, len(seen), 256)])
     truth = np.array([scene_numbers(o, config.points, config.hands) for o in seen])
-    mean, std = np.split(told, 2, axis=1)
+    mean, std = np.split(estimates, 2, axis=1)
     out = {f"{name}_z": float(np.sqrt(np.mean(((mean - truth) / std) ** 2)))}
     num_near = 3 * len(config.in_space) * len(config.hands)
     distance = np.linalg.norm((mean - truth)[:, :num_near].reshape(len(seen), -1, 3), axis=2)
@@ -127,21 +127,21 @@ def errors(estimator: Estimator, seen: Sequence[Observation], name: str) -> dict
 
 
 def _hands(observation: Observation) -> tuple[str, ...]:
-    """The arms whose hand is measured."""
+    """The arms with a measured end-effector pose."""
     return tuple(name for name in observation.state.parts if observation.state.hand(name) is not None)
 
 
 def _one_size(cameras: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """Of all cameras' pictures; InvalidValueError."""
+    """The size of all cameras' images; InvalidValueError if they differ."""
     sizes = set(cameras.values())
     if len(sizes) != 1:
         have = ", ".join(f"{name} {height} x {width}" for name, (height, width) in cameras.items())
-        raise InvalidValueError(f"an estimator looks at pictures of one size, got {have or 'none'}")
+        raise InvalidValueError(f"expected cameras with images of one size, got {have or 'none'}")
     return sizes.pop()
 
 
 def _targets(seen: Sequence[Observation], estimator: Estimator) -> _Seen:
-    """Of all; InvalidValueError: a picture is missing or has another size."""
+    """Targets of all observations; InvalidValueError: an image is missing or has another size."""
     config = estimator.network.config
     for i, observation in enumerate(seen):
         try:
@@ -166,7 +166,7 @@ def _fit(
     config: EstimatorTrainConfig,
     on_step: Callable[[int, float], None],
 ) -> None:
-    """data: kinds of observations, which have equal parts of every batch."""
+    """Train the network. data: kinds of observations, which have equal shares of every batch."""
     optimiser = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=1e-3)
     draw = torch.Generator().manual_seed(config.seed)
     mean_loss = 0.0
@@ -175,10 +175,10 @@ def _fit(
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step, config)
         batch = _draw(data, config.batch_size, draw)
-        pictures = np.stack([stack_pictures(o, network.config) for o in batch.observations])
+        images = np.stack([stack_pictures(o, network.config) for o in batch.observations])
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.bfloat16):
-            told = network(_augmented(torch.from_numpy(pictures), draw))
-        loss = _loss(network.config, told, batch)
+            estimates = network(_augmented(torch.from_numpy(images), draw))
+        loss = _loss(network.config, estimates, batch)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -199,31 +199,31 @@ def _draw(data: Sequence[_Seen], batch_size: int, draw: torch.Generator) -> _See
     )
 
 
-def _loss(config: EstimatorConfig, told: list[tuple[Tensor, Tensor]], batch: _Seen) -> Tensor:
-    """Every camera's own."""
+def _loss(config: EstimatorConfig, estimates: list[tuple[Tensor, Tensor]], batch: _Seen) -> Tensor:
+    """The sum of every camera's loss."""
     targets = [
         batch.scene if (arm := config.hand_of(name)) is None else batch.hand[arm] for name in config.cameras
     ]
-    losses = [nll(m.float(), s.float(), target) for (m, s), target in zip(told, targets, strict=True)]
+    losses = [nll(m.float(), s.float(), target) for (m, s), target in zip(estimates, targets, strict=True)]
     return torch.stack(losses).sum()
 
 
-def _augmented(pictures: Tensor, draw: torch.Generator) -> Tensor:
-    """Brighter or darker, tinted, noisy: (B, cameras, h, w, 3) uint8 to the same.
+def _augmented(images: Tensor, draw: torch.Generator) -> Tensor:
+    """Images (B, cameras, h, w, 3) uint8 with random brightness, tint and noise.
 
-    Not shifted or cropped: where a thing is in the picture is what is to be learnt.
+    They are not shifted or cropped, because the position of an object in the image is what is learned.
     """
-    batch, cameras = pictures.shape[:2]
+    batch, cameras = images.shape[:2]
     gain = 1.0 + 0.15 * torch.randn(batch, cameras, 1, 1, 3, generator=draw)
     offset = 8.0 * torch.randn(batch, cameras, 1, 1, 3, generator=draw)
-    noise = 4.0 * torch.randn(pictures.shape, generator=draw)
-    return (pictures * gain + offset + noise).clamp(0, 255).to(torch.uint8)
+    noise = 4.0 * torch.randn(images.shape, generator=draw)
+    return (images * gain + offset + noise).clamp(0, 255).to(torch.uint8)
 
 
 def nll(mean: Tensor, log_std: Tensor, target: Tensor, *, beta: float = 0.5) -> Tensor:
-    """Gaussian negative log-likelihood, weighed by the deviation to the power 2 beta (Seitzer et al. 2022).
+    """Gaussian negative log-likelihood, weighted by the deviation to the power 2 beta (Seitzer et al. 2022).
 
-    Without that weight, numbers that are hard at first are given up as noise.
+    Without that weight, numbers that are hard at first are treated as noise.
     """
     error = F.mse_loss(mean, target, reduction="none")
     loss = 0.5 * error * torch.exp(-2.0 * log_std) + log_std

@@ -38,7 +38,5 @@ def test_joints_that_cannot_be_are_refused(joints, words):
 
 
 def test_a_policy_that_knows_its_robot_is_told_none():
-    with pytest.raises(
-        InvalidValueError, match="track knows its robot: joints are told to hold and sine only"
-    ):
+    with pytest.raises(InvalidValueError, match="track knows its robot: joints apply to hold and sine only"):
         load_policy("track", schema=joints_schema(("7",)))

@@ -69,7 +69,9 @@ def test_a_folder_without_one_of_its_files_is_no_checkpoint(folder: Path, missin
 
 
 def test_an_unknown_name_is_answered_with_the_shipped_ones() -> None:
-    with pytest.raises(CheckpointError, match=r"no checkpoint folder 'nothing'; .*shipped: ") as error:
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint folder 'nothing'; shipped checkpoints: "
+    ) as error:
         load("nothing")
     for name in shipped_checkpoints():
         assert name in str(error.value)
@@ -232,13 +234,13 @@ def test_the_model_card_says_what_is_seen_and_of_whom_was_learned(folder: Path) 
     checkpoint = load(folder)
     write_card(checkpoint, folder)
     card = (folder / "README.md").read_text()
-    assert "It sees joints, the hand's pose, gripper and " in card
+    assert "It sees joints, the end-effector pose, gripper and " in card
     assert "Trained on simulated demonstrations only;" in card
     people = {**checkpoint.training, "datasets": "kitchen"}
     blind = replace(checkpoint.feature_config, use_joints=False)
     write_card(replace(checkpoint, feature_config=blind, training=people), folder)
     card = (folder / "README.md").read_text()
-    assert "It sees the hand's pose, gripper and " in card
+    assert "It sees the end-effector pose, gripper and " in card
     assert "Trained on kitchen;" in card
     assert "simulated" not in card
 

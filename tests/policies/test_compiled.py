@@ -49,10 +49,10 @@ def test_what_torch_cannot_compile_is_said_in_a_sentence_with_the_folder_to_remo
     keep_compiled(tmp_path / "kept")
     with config.patch({"cpp.cxx": ("/bin/false",)}), pytest.raises(TorchDynamoException) as found:
         torch.compile(lambda x: x.sin() + x.cos())(torch.zeros(8))
-    said = compiler_trouble(found.value)
-    assert said is not None
-    assert len(said.splitlines()) == 1
-    assert f"what it keeps in {tmp_path / 'kept'} may be damaged" in said
+    message = compiler_trouble(found.value)
+    assert message is not None
+    assert len(message.splitlines()) == 1
+    assert f"its cache {tmp_path / 'kept'} may be damaged" in message
     assert compiler_trouble(ValueError("of the policy's own")) is None
 
 

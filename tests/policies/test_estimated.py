@@ -65,7 +65,7 @@ def test_deviations_have_no_effect_on_a_policy_that_was_told_the_scene_until_it_
 
 def test_a_policy_that_was_told_another_scene_is_refused(told):
     seen = [demonstration(as_told(looked(0), -5.0))]
-    with pytest.raises(InvalidValueError, match=r"'drawer' is told 42 numbers.* one that is told 47"):
+    with pytest.raises(InvalidValueError, match=r"'drawer' takes 42 numbers.* that takes 47"):
         behind_estimator(
             load("drawer"),
             seen,

@@ -292,7 +292,7 @@ def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
 def test_the_model_card_says_through_what_it_sees(folder):
     write_card(load(folder), folder)
     card = (folder / "README.md").read_text()
-    assert "pictures of eye and palm (24 x 24 pixels), by way of 12 numbers that an estimator tells" in card
+    assert "images of eye and palm (24 x 24 pixels), which an estimator reduces to 12 numbers" in card
 
 
 def test_batches_change_nothing(folder):
@@ -311,7 +311,7 @@ def test_batches_change_nothing(folder):
 def test_a_picture_that_is_missing_or_of_another_size_is_refused_by_name(folder):
     policy = load_policy(folder)
     blind = structs.replace(observation(1), images={})
-    with pytest.raises(ValueError, match="picture of camera 'eye', there are none"):
+    with pytest.raises(ValueError, match="image of camera 'eye', the observation has none"):
         list(policy.infer(ChunkRequest(observation=blind, sampler=ConstantSchedule(), seed=0)))
     large = {**observation(1).images, "eye": Image(t_ns=1, pixels=np.zeros((48, 48, 3), np.uint8))}
     with pytest.raises(ValueError, match=r"pictures of \(24, 24\) pixels, 'eye' has \(48, 48\)"):
@@ -369,8 +369,8 @@ def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change():
     [
         ({}, "of one size, got none"),
         ({"eye": SIZE, "other": (24, 32)}, "of one size, got eye 24 x 24, other 24 x 32"),
-        ({"eye": SIZE, "other": SIZE}, "observation 0: the policy needs a picture of camera 'other'"),
-        ({"eye": (48, 48)}, r"observation 0: the policy needs pictures of \(48, 48\)"),
+        ({"eye": SIZE, "other": SIZE}, "observation 0: the policy needs an image of camera 'other'"),
+        ({"eye": (48, 48)}, r"observation 0: the policy needs images of \(48, 48\)"),
     ],
 )
 def test_pictures_it_cannot_learn_from_are_refused(cameras, message):
@@ -389,10 +389,10 @@ def test_an_estimator_learns_on_from_one_that_stays_as_it_is(trained):
         for p, q in zip(again.network.parameters(), start.network.parameters(), strict=True)
     ]
     assert 0.0 < max(far) < 0.01  # after two steps
-    with pytest.raises(InvalidValueError, match=r"go on from has .*points=\(3,\).* want .*points=\(\)"):
+    with pytest.raises(InvalidValueError, match=r"start from has .*points=\(3,\).* need .*points=\(\)"):
         train_estimator(seen[:8], SHORT, cameras={"eye": SIZE}, points=(), init=start)
 
 
 def test_a_camera_on_the_hand_needs_a_point_to_see():
-    with pytest.raises(InvalidValueError, match="camera 'palm' is on the hand and sees points near it"):
+    with pytest.raises(InvalidValueError, match="camera 'palm' is on a hand and needs points in space"):
         train_estimator([SAMPLES[0].observation], SHORT, cameras=EYES, on_hand=PALM, points=(2,))

@@ -186,7 +186,7 @@ def test_a_policy_comes_by_after_every_step_so_that_whoever_waits_can_give_up(
 def test_numbers_that_have_no_place_in_float32_are_refused_by_their_size(
     toy_policy: FlowPolicy, size: float
 ) -> None:
-    with pytest.raises(ValueError, match="standard deviations; it takes 1e\\+15"):
+    with pytest.raises(ValueError, match="at most 1e\\+15 of the policy's standard deviations"):
         infer(toy_policy, make_observation(0), prefix=np.full((2, SPEC.dim), size))
 
 
@@ -200,7 +200,7 @@ def test_more_committed_rows_than_trained_for_are_kept_and_reported_once(
         rows = infer(policy, make_observation(0), prefix=prefix)
         assert np.array_equal(rows[:6], prefix)
     assert [record.getMessage() for record in caplog.records] == [
-        "6 committed rows, policy toy was trained with up to 4: it extrapolates from here on"
+        "6 committed rows, but policy toy was trained with up to 4: it extrapolates from here on"
     ]
 
 

@@ -114,7 +114,7 @@ def test_batches_change_nothing_and_seeds_decide(trained):
 
 def test_committed_rows_are_refused(trained):
     policy = load_policy(trained[0])
-    with pytest.raises(InvalidValueError, match="knows no committed rows"):
+    with pytest.raises(InvalidValueError, match="takes no committed rows"):
         list(policy.infer(ChunkRequest(observation=observation(0), sampler=ClampedPrefix(), seed=0)))
 
 

@@ -101,7 +101,9 @@ def test_relative_actions_of_pi_count_from_the_numbers_of_their_names(tmp_path: 
         (continued,) = rows_of(policy, ClampedPrefix(), asked)
         assert np.array_equal(continued[:3], rows[:3])
         replace(metadata, state_names=("joint_1", "joint_0", "gripper_width")).save(folder)
-        with pytest.raises(CheckpointError, match=r"action 'arm\.joint_1' would count from 'arm\.joint_2'"):
+        with pytest.raises(
+            CheckpointError, match=r"action 'arm\.joint_1' would be relative to 'arm\.joint_2'"
+        ):
             load_policy(folder)
 
 

@@ -17,7 +17,7 @@ SPEC = ActionSpec(fields=(JointPosition(2),), horizon=4, dt_ns=50_000_000)
 @pytest.mark.parametrize(
     ("tasks", "scene", "reads_words", "names_scene", "words"),
     [
-        ((), 0, True, False, ["follows a task in words and declares none", "--task TEXT"]),
+        ((), 0, True, False, ["takes a task text and declares none", "--task TEXT"]),
         (("fold",), 0, True, False, []),
         ((), 0, False, False, []),
         ((), 4, False, False, ["takes the 4 numbers of observation.environment_state by position"]),

@@ -37,7 +37,7 @@ def heads(**changes: int) -> dict[str, object]:
     ids=lambda changes: " ".join(map(str, changes)),
 )
 def test_a_smolvla_with_other_heads_or_layers_gives_its_own_rows_when_compiled(changes, monkeypatch, caplog):
-    """Its products are put together, or stay as they are, which the log says."""
+    """Its products are merged, or left unmerged, which is logged."""
     policy = random_policy("smolvla", is_small=True, num_cameras=2, device="cpu", **changes)
     seen = random_batch(policy, 2)
     expected = chunk(flow_of(policy), seen, ClampedPrefix(num_steps=3))
@@ -46,7 +46,7 @@ def test_a_smolvla_with_other_heads_or_layers_gives_its_own_rows_when_compiled(c
         network = flow_of(policy, is_compiled=True)
     np.testing.assert_allclose(chunk(network, seen, ClampedPrefix(num_steps=3)), expected, atol=1e-5)
     stays = bool({"num_expert_layers", "attention_mode"} & set(changes))
-    assert ("layers of smolvla stay as they are, which is slower" in caplog.text) == stays
+    assert ("layers of smolvla are left unmerged, which is slower" in caplog.text) == stays
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,7 +65,7 @@ def test_layers_that_are_others_than_products_are_made_of_stay_and_the_log_says_
     with caplog.at_level(logging.WARNING):
         network = flow_of(policy, is_compiled=True)
     assert caplog.messages == [
-        f"layers of {kind} stay as they are, which is slower: k_proj of layer {1 + 2 * is_pi} is a Scaled"
+        f"layers of {kind} are left unmerged, which is slower: k_proj of layer {1 + 2 * is_pi} is a Scaled"
     ]
     for part, rows in zip(PARTS, expected, strict=True):
         np.testing.assert_allclose(chunk(network, seen, part), rows, atol=1e-5)

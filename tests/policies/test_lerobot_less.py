@@ -277,7 +277,7 @@ def test_a_prompt_longer_than_the_policy_s_is_cut_which_the_log_says_once(caplog
         for text in ("a" * 12, "a" * 20, "b" * 21):
             assert step._tokenize_text([text])["input_ids"].shape == (1, 12)
     (said,) = caplog.messages
-    assert said.startswith("a prompt has 20 tokens, the policy reads the first 12")
+    assert said.startswith("a prompt has 20 tokens, of which the policy reads the first 12")
 
 
 def test_nothing_is_compiled_for_any_prompt_or_batch_once_a_server_says_that_all_is_warm(

@@ -142,7 +142,9 @@ def test_a_gpu_without_bfloat16_says_what_it_computes_in(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old Card")
     gpu = torch.device("cuda")
-    with pytest.raises(InvalidValueError, match="Old Card does not compute in bfloat16; `--dtype float32`"):
+    with pytest.raises(
+        InvalidValueError, match="Old Card does not compute in bfloat16; use `--dtype float32`"
+    ):
         precision.served_format(SimpleNamespace(), "bfloat16", gpu)
     assert precision.served_format(SimpleNamespace(dtype="bfloat16"), "float32", gpu) is torch.float32
 

@@ -61,7 +61,7 @@ def test_it_is_told_what_keeps_frames_from_being_learned_from():
     said = replace(ACTIONS, only="human").why_none(told)
     assert said == (
         "of 16 frames 16 not trainable, 16 of these with a part in hold, 12 not --only human, "
-        "2 before a gap or an end; rows take 3 in a row"
+        "2 before a gap or an end; rows need 3 consecutive ones"
     )
 
 
@@ -103,5 +103,5 @@ def test_rows_of_a_base_count_from_where_it_is_at_the_frame():
 def test_who_drove_has_to_be_said():
     told = {name: columns()[name] for name in ("action", "episode_index")}
     assert ACTIONS.rows(FEATURES, told)[1].all()
-    with pytest.raises(InvalidValueError, match="does not say who drove"):
+    with pytest.raises(InvalidValueError, match="does not record who drove"):
         replace(ACTIONS, only="human").rows(FEATURES, told)

@@ -190,7 +190,7 @@ def test_a_picture_has_whatever_name_lerobots_policies_give_it(kind: str, pictur
 
 def test_two_pictures_of_one_camera_are_refused(tmp_path: Path):
     save("act", tmp_path, pictures=("observation.image", "observation.images.image"))
-    with pytest.raises(CheckpointError, match="two of its pictures would be of one camera, 'image'"):
+    with pytest.raises(CheckpointError, match="two of its images would be of one camera, 'image'"):
         described(tmp_path)
 
 
@@ -310,7 +310,7 @@ def test_a_checkpoint_that_was_not_described_says_how_to(folder: Path, tmp_path:
     [
         ({"num_joints": 7}, "its state has 3 numbers; 7 joints and a gripper make 8, or 15 with velocities"),
         ({"has_gripper": False}, "its state has 3 numbers; 2 joints and no gripper make 2"),
-        ({"fps": None}, "give --joints and --fps, or --dataset"),
+        ({"fps": None}, "add --joints and --fps, or --dataset"),
     ],
 )
 def test_a_robot_that_does_not_fit_is_refused_in_numbers(tmp_path: Path, changes: dict, words: str):
@@ -327,9 +327,9 @@ def test_what_a_type_cannot_do_is_refused_by_name(tmp_path: Path):
         load_policy(tmp_path, is_compiled=True)
     with pytest.raises(InvalidValueError, match="whose dtype is its own"):
         load_policy(tmp_path, dtype="bfloat16")
-    with pytest.raises(InvalidValueError, match="one_graph is for a policy that is compiled"):
+    with pytest.raises(InvalidValueError, match="one_graph applies to a compiled policy only"):
         load_policy(tmp_path, is_whole=True)
-    with pytest.raises(InvalidValueError, match="track is none"):
+    with pytest.raises(InvalidValueError, match="track is not one"):
         load_policy("track", is_compiled=True)
 
 
@@ -376,9 +376,9 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
 def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):
     save("act", tmp_path / "act")
     dataset = recording(tmp_path / "dataset", ["shoulder pan", "elbow", "gripper"])
-    with pytest.raises(InvalidValueError, match="calls numbers shoulder pan, elbow, gripper"):
+    with pytest.raises(InvalidValueError, match="has undeclared numbers shoulder pan, elbow, gripper"):
         described(tmp_path / "act", num_joints=None, has_gripper=False, fps=None, dataset=dataset)
-    with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's make 14"):
+    with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's have 14"):
         described(tmp_path / "act", dataset=recording(tmp_path / "other", ACTION_NAMES))
 
 
@@ -395,7 +395,7 @@ def test_a_policy_of_the_hub_is_found_where_it_was_downloaded(tmp_path: Path, mo
     folder = local_folder("hf://somebody/act")
     described(folder)
     assert load_policy("hf://somebody/act").info.action_spec.horizon == 6
-    with pytest.raises(CheckpointError, match="hf://nobody/act cannot be had from the hub"):
+    with pytest.raises(CheckpointError, match="hf://nobody/act cannot be downloaded from the hub"):
         load_policy("hf://nobody/act")
 
 

@@ -172,8 +172,8 @@ def test_a_chunk_that_a_gpu_cannot_record_goes_on_without_a_graph_which_the_log_
         for value in range(NUM_WARM + 3):
             (out,) = replayed.run({"x": torch.full((2,), float(value))})
             assert out.tolist() == [value + 1.0] * 2
-    (said,) = caplog.messages
-    assert said.startswith("a chunk cannot be recorded as one graph, and goes on without: ")
+    (warning,) = caplog.messages
+    assert warning.startswith("a chunk cannot be recorded as one graph and runs without one: ")
 
 
 def test_a_checkpoint_that_is_served_with_one_graph_a_chunk_gives_the_rows_it_gives_without(

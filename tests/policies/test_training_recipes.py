@@ -185,7 +185,7 @@ def test_a_residual_head_learns_and_is_read_without_torch(plain: Checkpoint, tmp
 
 
 def test_a_residual_head_needs_a_plain_policy_and_episodes(plain: Checkpoint, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="corrects a policy of the recipe plain"):
+    with pytest.raises(ValueError, match="needs a policy of the recipe plain"):
         train_residual(make_episodes(), HEAD, init=replace(plain, recipe=Prefix()), folder=tmp_path)
     given = [replace(sample, num_committed=4) for sample in make_episodes()]
     with pytest.raises(ValueError, match="found no pair"):

@@ -61,8 +61,8 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
             "'track' does not know the task 'hit the ball back over the net'; valid: 'follow the",
         ),
         (["run", "--method", "naive", "--execution-horizon", "0"], "--execution-horizon takes a number"),
-        (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
-        (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to make"),
+        (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to train"),
+        (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to train"),
         (["eval", "--method", "a2c2", "--episodes", "1", "--workers", "1"], "--recipe residual --init"),
         (["eval", "--policy", "expert", "--method", "a2c2", "--episodes", "1"], "no checkpoint has been"),
         (

@@ -204,7 +204,7 @@ def test_a_policy_that_is_told_the_scene_learns_where_it_led_itself_without_pict
     assert main([*command, "--random-views", "5"]) == 1
     assert "have no pictures: no --estimator-steps and no --random-views" in capfd.readouterr().err
     assert main([*command, "--init", "fetch-seeing"]) == 1
-    assert "is told 67 numbers, demonstrations tell 41" in capfd.readouterr().err
+    assert "takes 67 numbers, demonstrations have 41" in capfd.readouterr().err
     more = ("--episodes", "1", "--demonstrations", str(tmp_path / "more.npz"))
     assert main([*command, *more]) == 0
     num = len(load_dataset(own)), len(load_demonstrations(tmp_path / "more.npz"))

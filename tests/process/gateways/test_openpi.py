@@ -277,7 +277,7 @@ def test_our_robot_side_uses_a_policy_of_an_openpi_server(url: str, tmp_path: Pa
     for q in (0.5, 0.7):
         (rows,) = policy.infer(ChunkRequest(observation=observation(q), sampler=ConstantSchedule(), seed=0))
         np.testing.assert_allclose(rows, np.tile([q, 9.0, 0.06], (SPEC.horizon, 1)), atol=1e-6)
-    with pytest.raises(InvalidValueError, match="knows no committed rows"):
+    with pytest.raises(InvalidValueError, match="takes no committed rows"):
         policy.infer(ChunkRequest(observation=observation(), sampler=ClampedPrefix(), seed=0))
 
 
@@ -292,7 +292,10 @@ def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"url": "ws://gpu.example:8000"}, "would ask gpu.example, another machine: say --policy-host"),
+        (
+            {"url": "ws://gpu.example:8000"},
+            "would ask gpu.example, another machine; to allow this, add --policy-host",
+        ),
         ({"url": "ws://169.254.169.254/latest"}, "another machine"),
         ({"url": "ws://127.0.0.1.example"}, "another machine"),
         ({"url": "http://127.0.0.1:8000"}, "url is ws://HOST:PORT/NAME"),
@@ -367,7 +370,7 @@ def test_an_answer_without_end_is_cut(monkeypatch):
         ),
         (pack({"actions": np.ones((2, 3))}), "gave 2 rows, expected 12"),
         (pack({"actions": np.ones(3)}), r"got shape \(3,\)"),
-        (pack({"actions": [["a"] * 3] * 12}), "answer is none: could not convert"),
+        (pack({"actions": [["a"] * 3] * 12}), "answer is invalid: could not convert"),
         (pack({"action": np.ones((12, 3))}), "the answer has action"),
         (b"\xc1", "not a message of openpi's"),
         (None, "gives no answer"),
