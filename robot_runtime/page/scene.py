@@ -2,7 +2,7 @@
 
     W           the world's frame, a grid on the floor
     robot       the links of its model, or frames of its end effectors and bases where it has none
-        plan        where the end effectors will be: what is settled, and what a fresh chunk may still change
+    plan        where the end effectors will be: what is settled, and what a fresh chunk may still change
 
 viser itself asks for no password and lets any page of any browser on the machine connect: it listens on
 loopback and answers only clients that know this process's secret, that is the page's own server (`web`).
