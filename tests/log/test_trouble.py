@@ -68,10 +68,8 @@ def test_a_file_that_somebody_removes_while_it_is_written_is_missed(tmp_path):
     log.files[0].unlink()
     note_ticks(log, 3)
     log.flush()
-    assert (
-        "the log of this run stops here, the robot goes on: " in said[0]
-        and " was removed while it was written" in said[0]
-    )
+    assert said[0].startswith("the log of this run stops here, the robot goes on: ")
+    assert said[0].endswith(" was removed while it was written")
     log.close()
     assert len(said) == 1
 
