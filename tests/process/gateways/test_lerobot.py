@@ -269,7 +269,7 @@ def test_a_client_gets_the_policy_that_it_names_by_its_checkpoint(tmp_path: Path
 
 def test_names_that_nobody_has_declared_are_refused_with_what_to_write(stub, address: str):
     state = FEATURES["observation.state"] | {"names": ["a.pos", "b.pos", "gripper.pos"]}
-    with pytest.raises(grpc.RpcError, match=re.escape("lacks one.pos, two.pos: say which is which")):
+    with pytest.raises(grpc.RpcError, match=re.escape("lacks one.pos, two.pos: declare which is which")):
         instruct(stub, lerobot_features=FEATURES | {"observation.state": state})
 
 
@@ -283,7 +283,7 @@ def test_a_camera_is_renamed_as_the_client_says_and_other_names_are_not(stub):
     assert declared_names_given(read_instructions(instructions(lerobot_features=features, rename_map=told)))[
         1
     ] == {"image": "hand"}
-    with pytest.raises(grpc.RpcError, match="followed for pictures only"):
+    with pytest.raises(grpc.RpcError, match="supported for images only"):
         instruct(stub, rename_map={"observation.state": "observation.images.x"})
 
 
