@@ -167,8 +167,8 @@ class GymnasiumEnv:
         has = f"has only {', '.join(sorted(info))}" if info else "is empty"
         raise EnvError(
             f"{self._name} does not report whether it succeeded: its info {has}, not {' or '.join(keys)}. "
-            f'Set success with --env-file or env_settings: a key of info, "{TERMINATED}" (done when the episode '
-            f'ends before its time) or "{NONE}" (there is none; the return is reported)'
+            f'Set success with --env-file or env_settings: a key of info, "{TERMINATED}" (done when the '
+            f'episode ends before its time) or "{NONE}" (there is none; the return is reported)'
         )
 
     def _boolean(self, key: str, value: Any) -> bool:

@@ -279,7 +279,7 @@ class RunLog:
             yield LoggedImage(message.log_ns - self.info.offset_ns, jpeg)
         if not found:
             have = ", ".join(self.cameras) or "none"
-            raise InvalidValueError(f"{self.path} has no pictures of camera {camera!r}, only of {have}")
+            raise InvalidValueError(f"{self.path} has no images of camera {camera!r}, only of {have}")
 
     def lines(self) -> Iterator[Line]:
         """The lines of the run's log."""

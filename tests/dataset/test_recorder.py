@@ -122,7 +122,7 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images": {}}, "no picture of camera 'chest' to record, there are none"),
+        ({"images": {}}, "no image of camera 'chest' to record, there are none"),
         (
             {"images": {"chest": Image(t_ns=0, pixels=np.zeros((4, 4, 3), np.uint8))}},
             r"camera 'chest' is recorded at \(48, 64, 3\), got \(4, 4, 3\)",
