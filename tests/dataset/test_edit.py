@@ -181,7 +181,7 @@ def test_parts_are_named_by_numbers_shares_and_tasks(stranger):
             parts.indices_of(dataset, wrong)
     with pytest.raises(InvalidValueError, match="both sides need one"):
         parts.by_share(dataset, 0.99, 0)
-    with pytest.raises(InvalidValueError, match="nobody said"):
+    with pytest.raises(InvalidValueError, match="has an outcome"):
         parts.by_outcome(dataset)
 
 

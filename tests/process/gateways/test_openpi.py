@@ -366,7 +366,7 @@ def test_an_answer_without_end_is_cut(monkeypatch):
             "failed: KeyError: 'obs",
         ),
         (pack({"actions": np.ones((2, 3))}), "gave 2 rows, expected 12"),
-        (pack({"actions": np.ones(3)}), r"got shape \(3,\)"),
+        (pack({"actions": np.ones(3)}), r"got \(3,\)"),
         (pack({"actions": [["a"] * 3] * 12}), "answer is none: could not convert"),
         (pack({"action": np.ones((12, 3))}), "'actions', got action"),
         (b"\xc1", "not a message of openpi's"),
