@@ -34,7 +34,7 @@ def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
     try:
         decode(encode(Packet("", 0, welcome)))
     except ProtocolError as error:
-        raise PolicyError(f"robots cannot be told what policy {info.name!r} is: {error}") from error
+        raise PolicyError(f"policy {info.name!r} cannot be described to robots: {error}") from error
     _check_request(info)
     return welcome
 

@@ -131,7 +131,10 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
             {"environment_state": np.zeros(3)},
             r"the environment state is recorded with shape \(2,\), got \(3,\)",
         ),
-        ({"state": replace(observation(0).state, X_BE=None)}, r"has arm\.x, .*not have; declare an arm without"),
+        (
+            {"state": replace(observation(0).state, X_BE=None)},
+            r"has arm\.x, .*not have; declare an arm without",
+        ),
         ({"state": replace(observation(0).state, x_WB=None)}, r"has base\.x, base\.y, base\.yaw, which"),
         ({"state": replace(observation(0).state, gripper_width=None)}, r"has gripper\.width, which"),
         ({"state": replace(observation(0).state, q=np.zeros(6), dq=np.zeros(6))}, "'arm' has 6 joints, the"),

@@ -206,9 +206,7 @@ def test_an_environment_of_ones_own_is_told_in_python_what_it_does_not_say(env):
     told: dict[str, object] = {"control_hz": 20, "max_steps": 12}
     done = evaluate(policy, env, env_settings=told, seeds=[1])
     assert done.episodes[0].score.metrics["t_steps"] == 12.0
-    with pytest.raises(
-        InvalidValueError, match="set max_steps with --env-file, in Python with env_settings"
-    ):
+    with pytest.raises(InvalidValueError, match="set max_steps with --env-file, in Python with env_settings"):
         evaluate(policy, env, env_settings={"control_hz": 20}, seeds=[1])
     with pytest.raises(InvalidValueError, match="env_settings has max_step; valid: action_names"):
         evaluate(policy, env, env_settings={"max_step": 20}, seeds=[1])
