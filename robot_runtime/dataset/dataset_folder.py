@@ -1,12 +1,12 @@
-"""A LeRobot v3 dataset that grows by whole episodes: `DatasetFolder`. At any moment it is what stock LeRobot
-reads: the episodes finished so far.
+"""A LeRobot v3 dataset that grows by whole episodes: `DatasetFolder`. At any moment stock LeRobot can read
+the episodes finished so far.
 
-    .unfinished/      the episode under way, a dataset of its own until it is whole
+    .unfinished/      the current episode, a dataset of its own until it is complete
     data/ videos/ meta/episodes/    one file each per episode: complete when they get their names
-    meta/tasks.parquet, stats.json, info.json    replaced whole; info.json last: it says how many there are
+    meta/tasks.parquet, stats.json, info.json    replaced atomically; info.json last: it has the episode count
 
-A kill between two of these leaves files that info.json does not count. Readers pass over them, and whoever
-opens the folder next removes them.
+A kill between two of these leaves files that info.json does not count. Readers skip them, and the next
+process that opens the folder removes them.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ UNFINISHED = ".unfinished"
 
 
 class DatasetFolder:
-    """One process at a time has it open; nothing but finished episodes is ever visible in it."""
+    """One process at a time has it open; only finished episodes are ever visible in it."""
 
     def __init__(self, root: Path, *, resume: bool = False) -> None:
         """
-        resume: go on in a dataset that is there; what a killed run has left of its last episode is removed
-            and named in `leftovers`.
+        resume: continue an existing dataset; what a killed run has left of its last episode is removed and
+            named in `leftovers`.
         InvalidValueError: the folder exists (or, to resume, is no dataset, is damaged or is being written).
         """
         self.root, self.leftovers = root, list[str]()
@@ -79,30 +79,30 @@ class DatasetFolder:
 
     @property
     def is_full(self) -> bool:
-        """Whether its disk has no block left for this user."""
+        """Whether its disk has no free block for this user."""
         return os.fstatvfs(self._lock).f_bavail == 0
 
     def notes(self, name: str) -> list[Any]:
-        """What was noted under `name` with each finished episode, oldest first; None where nothing was."""
+        """The notes under `name` of the finished episodes, oldest first; None for episodes without one."""
         return [note.get(f"note/{name}") for note in self._notes]
 
     def column(self, name: str) -> list[Any]:
-        """A column of meta/episodes of the episodes that were there when it was opened; None where there is
-        none."""
+        """A column of meta/episodes for the episodes that existed when it was opened; None for episodes
+        without one."""
         return [note.get(name) for note in self._there]
 
     def staging(self) -> Path:
-        """An empty place, on the same disk, for the episode under way; does not exist yet."""
+        """A path on the same disk for the current episode; does not exist yet."""
         unfinished = self.root / UNFINISHED
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         return unfinished / "episode"
 
     def take(self, staged: StagedEpisode, notes: Mapping[str, int | str]) -> None:
-        """Make an episode whose files are in `staging` the last one of this dataset.
+        """Append an episode whose files are in `staging` to this dataset.
 
         notes: kept with it, by names that all episodes have in common.
-        OSError: it cannot be written; this dataset is as it was.
+        OSError: it cannot be written; this dataset is unchanged.
         """
         ready = self.root / UNFINISHED / "ready"
         ready.mkdir()
@@ -120,13 +120,13 @@ class DatasetFolder:
         (ready / "stats.json").write_text(json.dumps(_listed(total), indent=4))
         (ready / "info.json").write_text(json.dumps(info, indent=4))
         tasks_first, *rest = [(ready / Path(name).name, name) for name in (TASKS, STATS, INFO)]
-        self._publish([tasks_first, *moves, *rest])  # nothing is there before what it refers to
+        self._publish([tasks_first, *moves, *rest])  # references follow what they refer to
         self._next_file += 1
         self.info, self._tasks, self._stats = info, tasks, total
         self._notes.append(noted)
 
     def close(self) -> None:
-        """Forget what is unfinished; a folder without a single episode goes as well."""
+        """Remove the unfinished episode; a folder without a single episode is removed, too."""
         if self._lock < 0:
             return
         shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
@@ -152,7 +152,7 @@ class DatasetFolder:
         except BlockingIOError as error:
             raise InvalidValueError(f"another process is writing into {self.root}") from error
         except OSError:
-            return  # a file system that knows no locks
+            return  # a file system without locks
 
     def _open(self) -> None:
         import pyarrow as pa
@@ -176,7 +176,7 @@ class DatasetFolder:
             self._remove([unfinished])
 
     def _load(self) -> tuple[set[Path], int]:
-        """The files of the episodes that are counted, and how many of a kind a chunk has."""
+        """The files of the counted episodes, and the chunk size of the files."""
         import pyarrow.parquet as pq
 
         info = _checked(json.loads((self.root / INFO).read_text()))
@@ -216,8 +216,8 @@ class DatasetFolder:
         return named, per_chunk
 
     def _remove_leftovers(self, named: set[Path], place: Place) -> None:
-        """Files of the one episode that a kill may have left, at the next place. Others are nobody's to
-        remove: ValueError, and nothing is."""
+        """Remove files of the one episode that a kill may have left, in the next place. Other files are never
+        removed: ValueError."""
         left = [path for path in _files_in(self.root) if path not in named]
         for path in left:
             if str(path.relative_to(path.parents[1]).with_suffix("")) != place.name:
@@ -252,7 +252,7 @@ class DatasetFolder:
         return info
 
     def _publish(self, moves: list[tuple[Path, str]]) -> None:
-        """Give finished files their names, the last one last; each is on the disk before it has one."""
+        """Rename finished files, in order; each is synced to the disk before."""
         for source, _ in moves:
             _sync(source)
         for source, name in moves:
@@ -266,7 +266,7 @@ class DatasetFolder:
 
 
 def _checked(info: dict[str, Any]) -> dict[str, Any]:
-    """What is relied on of an info.json; KeyError, TypeError, AttributeError or ValueError if it is none."""
+    """Check the used fields of an info.json; KeyError, TypeError, AttributeError or ValueError if invalid."""
     for name, least in (("total_episodes", 0), ("total_frames", 0), ("total_tasks", 0), ("chunks_size", 1)):
         if not isinstance(info[name], int) or info[name] < least:
             raise ValueError(f"{name} in {INFO} is a whole number from {least}, got {info[name]!r:.100}")
@@ -297,13 +297,13 @@ def write_tasks(path: Path, tasks: Mapping[str, int]) -> None:
 
 
 def _files_in(root: Path) -> list[Path]:
-    """Those that episodes are made of, whole or not."""
+    """The files of episodes, complete or not."""
     found = [root.glob("data/*/*"), root.glob("videos/*/*/*"), root.glob("meta/episodes/*/*")]
     return sorted(path for paths in found for path in paths if path.is_file())
 
 
 def _sync(path: Path) -> None:
-    """On the disk, not only in its cache."""
+    """Sync a file to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,10 +1,10 @@
-"""Episodes of a dataset out of the log of a run: `from_log`.
+"""Exports the log of a run as episodes of a dataset: `from_log`.
 
     run.mcap     trial 0          trial 1     ...      one LeRobot episode for each trial worth keeping
     ─────────────├───────────────┤├──────────┤──────
 
-Pauses and takeovers stay in, and are marked: see `run_columns`. An episode is in the dataset whole or not at
-all; what was exported before is not exported again, so whoever was interrupted runs the same once more.
+Pauses and takeovers stay in, and are marked: see `run_columns`. An episode is in the dataset completely or
+not at all; what was exported before is not exported again, so an interrupted export is simply repeated.
 """
 
 import gc
@@ -37,23 +37,23 @@ from robot_runtime.log.entries import Sent
 from robot_runtime.log.reader import RunLog
 
 SHORTEST = 2
-"""Frames of an episode."""
+"""Maximum number of frames of an episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What became of one trial."""
+    """The result for one trial."""
 
     trial: int
-    """Of the run."""
+    """Number of the trial in the run."""
     num_frames: int
     """0: it was left out."""
     num_repeated: Mapping[str, int] = field(default_factory=dict)
-    """By camera, frames that show the picture of the frame before once more."""
+    """By camera, frames that repeat the image of the previous frame."""
     num_late: int = 0
-    """Frames without a control step in the last period and a half."""
+    """Frames without a control tick in the last period and a half."""
     why: str = ""
-    """It was left out."""
+    """Why it was left out."""
 
 
 def from_log(
@@ -65,15 +65,15 @@ def from_log(
     operator: str = "",
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Exported]:
-    """Add the trials of a run to a dataset, which is made if it is not there; what became of each.
+    """Add the trials of a run to a dataset, which is made if it does not exist; returns a result for each.
 
-    State and action of frame k are those of the newest control step at or before start + k / fps, the action
-    as it was sent; a picture is the newest captured by then. Trials marked as not worth keeping are left out.
+    State and action of frame k are those of the newest control tick at or before start + k / fps, the action
+    as it was sent; an image is the newest captured by then. Trials marked as not worth keeping are left out.
 
-    cameras: all that gave pictures, if None. operator: who drove, as a name that says nothing of a person.
-    progress: called with how many trials are done of how many.
+    cameras: all that gave images, if None. operator: pseudonym of the person who drove.
+    progress: called with the number of trials done, and of all trials.
     InvalidValueError: the log or the folder does not fit. RecordingFailedError, OSError: it cannot be
-        written; the episodes before it are there.
+        written; the earlier episodes are in the dataset.
     """
     names = log.cameras if cameras is None else tuple(cameras)
     films = {name: Camera(name, iter(log.images(name))) for name in names}
@@ -107,8 +107,8 @@ def _why_not(log: RunLog, mark: EpisodeMark, *, is_done: bool) -> str:
 
 
 def natural_fps(log: RunLog, cameras: Sequence[str] | None = None) -> int:
-    """Frames a second of the slowest camera, so that hardly a picture is shown twice or not at all; 20 where
-    there is none."""
+    """Frame rate of the slowest camera, so that hardly an image is repeated or skipped; 20 without a
+    camera."""
     rates = []
     for name in log.cameras if cameras is None else cameras:
         times_ns = [each.t_ns for each in itertools.islice(log.images(name), 200)]
@@ -126,16 +126,16 @@ def _export(
     inside: Sequence[Step],
     key: str,
 ) -> Exported:
-    """One trial, written."""
+    """Write one trial."""
     start_ns = max([mark.start_ns, *(step.tick.now_ns for step in inside[:1])])
     for name, film in films.items():
         first_ns = film.first_ns(start_ns)
         if first_ns is None or first_ns >= mark.end_ns:
-            return Exported(trial=trial, num_frames=0, why=f"camera {name!r} gave no picture in it")
+            return Exported(trial=trial, num_frames=0, why=f"camera {name!r} gave no image in it")
         start_ns = max(start_ns, first_ns)
     end_ns = min(mark.end_ns, inside[-1].tick.now_ns + 1) if inside else start_ns
     if end_ns - start_ns > len(inside) * MAX_PERIOD_NS:
-        why = f"it has {len(inside)} control steps in {(end_ns - start_ns) / NS_PER_S:.0f} s"
+        why = f"it has {len(inside)} control ticks in {(end_ns - start_ns) / NS_PER_S:.0f} s"
         return Exported(trial=trial, num_frames=0, why=why)
     times_ns = grid_ns(start_ns, end_ns, about.recording.fps)
     if len(times_ns) < SHORTEST:
@@ -173,7 +173,7 @@ def _export(
 def _filming(
     films: Mapping[str, Camera], place: Path, times_ns: Sequence[int], fps: int
 ) -> Iterator[dict[str, Future[Filmed]]]:
-    """All cameras at once: each decodes and encodes in ffmpeg, a thread of its own."""
+    """Film all cameras at once: each decodes and encodes in ffmpeg, in a thread of its own."""
     from lerobot.datasets.compute_stats import sample_indices
 
     sampled = sample_indices(len(times_ns))
@@ -186,7 +186,7 @@ def _filming(
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """No search for circles: the steps of a run are a million small values, and none is in one."""
+    """Pause cycle collection: the ticks of a run are a million small values without cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -197,7 +197,7 @@ def _without_collecting() -> Iterator[None]:
 
 
 def _inside(steps: Iterator[Step], ahead: Step | None, mark: EpisodeMark) -> tuple[list[Step], Step | None]:
-    """The steps of a trial, and the first one after it."""
+    """The ticks of a trial, and the first one after it."""
     out: list[Step] = []
     step = next(steps, None) if ahead is None else ahead
     while step is not None and step.tick.now_ns < mark.end_ns:
@@ -209,7 +209,7 @@ def _inside(steps: Iterator[Step], ahead: Step | None, mark: EpisodeMark) -> tup
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Run:
-    """What holds for all episodes of a run."""
+    """What is common to all episodes of a run."""
 
     log: RunLog
     recording: Recording
@@ -217,9 +217,9 @@ class _Run:
     features: Mapping[str, Any]
     operator: str
     tasks: list[tuple[int, str]]
-    """From when on which text [ns], as far as `steps` has come."""
+    """Start time of each task text [ns], as far as `steps` has come."""
     delay_rows: dict[int, int]
-    """Request -> how many rows late its answer came, the same."""
+    """Request -> how many rows late its answer came, as far as `steps` has come."""
 
     @classmethod
     def of(cls, log: RunLog, fps: int, sizes: Mapping[str, tuple[int, int]], operator: str) -> "_Run":
@@ -233,7 +233,7 @@ class _Run:
         parts = list(dict.fromkeys(f.part for f in info.policy.action_spec.fields))
         delays = dict[int, int]()
         measured = _Measured(recording)
-        measured(first.state)  # says in words what does not fit
+        measured(first.state)  # its error describes what does not fit
         sampler = Sampler(
             fps=fps,
             parts=parts,
@@ -257,7 +257,7 @@ class _Run:
         )
 
     def steps(self) -> Iterator[Step]:
-        """All control steps; notes on the way which task was set and how late answers came, once."""
+        """All control ticks, once; notes on the way which task was set and how late answers came."""
         dt_ns, number, step = self.log.info.policy.action_spec.dt_ns, 0, None
         for entry in self.log.entries():
             match entry:
@@ -275,7 +275,7 @@ class _Run:
             yield step
 
     def refuse_other(self, target: DatasetFolder) -> None:
-        """InvalidValueError: what is in the folder is of other columns, another rate or robot."""
+        """InvalidValueError: the dataset in the folder has other columns, another rate or robot."""
         if target.info is None:
             return
         there = target.info["features"]
@@ -303,7 +303,7 @@ class _Run:
                     )
 
     def key(self, trial: int, mark: EpisodeMark) -> str:
-        """By which a trial is known again, whatever the log is called by then."""
+        """A key that identifies a trial even if the log is renamed."""
         return f"{self.log.info.started_wall_ns}-{trial}-{mark.start_ns}"
 
     def task_at(self, t_ns: int) -> str:
@@ -314,7 +314,7 @@ class _Run:
     def of_episode(
         self, trial: int, mark: EpisodeMark, columns: Mapping[str, np.ndarray], key: str
     ) -> dict[str, Any]:
-        """Its metadata, in meta/episodes."""
+        """Metadata of an episode, for meta/episodes."""
         info, outcome = self.log.info, mark.outcome.value
         human = columns[run.IS_INTERVENTION].ravel() > 0
         after = np.flatnonzero(human)[-1:] + 1
@@ -350,7 +350,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Measured:
-    """The columns of a state."""
+    """Computes the columns of a state."""
 
     recording: Recording
 
@@ -363,7 +363,7 @@ class _Measured:
 
 
 def operator_name() -> str:
-    """The user who is logged in, as a name that does not say who that is."""
+    """Pseudonym of the user who is logged in."""
     try:
         return hashlib.sha256(getpass.getuser().encode()).hexdigest()[:12]
     except (KeyError, OSError):

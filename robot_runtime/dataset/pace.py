@@ -1,4 +1,4 @@
-"""Whether the frames of a recording agree with time: `Pace`."""
+"""Checks that the frames of a recording match their times: `Pace`."""
 
 from collections.abc import Iterable
 
@@ -7,26 +7,26 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
 
 MAX_PICTURE_AGE_NS = NS_PER_S // 2
-"""A picture older than its frame by more than this does not show what the frame's action was for."""
+"""An image older than its frame by more than this does not show what the frame's action was for."""
 
 
 class Pace:
-    """Whether frames come as LeRobot will stamp them: frame k at start + k / fps.
+    """Checks that frames come at the times that LeRobot will stamp them with: frame k at start + k / fps.
 
     |--1/fps--|
-    0         1         2                   frame k may be half a period off, and 0.5 % of the way so far
+    0         1         2                   frame k may be half a period off, and 0.5 % of the time so far
          0..4.4:  half a period to one and a half from one frame to the next
     """
 
     def __init__(self, fps: int, cameras: Iterable[str]) -> None:
-        """cameras: those that are recorded."""
+        """cameras: names of the recorded ones."""
         self._fps, self._period_ns = fps, NS_PER_S / fps
         self._cameras = tuple(cameras)
         self._first_ns, self._count = 0, 0
         self._last: Observation | None = None
 
     def check(self, observation: Observation) -> None:
-        """InvalidValueError: it is out of step with the frames that were taken, or its pictures are."""
+        """InvalidValueError: it is out of step with the earlier frames, or its images are."""
         t_ns, last = observation.t_obs_ns, self._last
         for camera in self._cameras:
             image = observation.images[camera]
@@ -50,7 +50,7 @@ class Pace:
             )
 
     def took(self, observation: Observation) -> None:
-        """It is the next frame."""
+        """Note it as the next frame."""
         if self._last is None:
             self._first_ns = observation.t_obs_ns
         self._last, self._count = observation, self._count + 1

@@ -1,9 +1,9 @@
-"""Demonstrations as a LeRobot v3 dataset: `DatasetRecorder` takes what was seen and what was commanded.
+"""Records demonstrations as a LeRobot v3 dataset: `DatasetRecorder` takes observations and commands.
 
-    frame k      observation at start + k / fps       action: what was commanded then, see `Recording.timing`
+    frame k      observation at start + k / fps       action: the command then, see `Recording.timing`
 
-LeRobot stamps frame k with k / fps, whatever the clock said; when things were really captured stands beside
-it, as integers in nanoseconds (`capture.time_ns.*`).
+LeRobot stamps frame k with k / fps, whatever the clock showed; the real capture times are stored beside it,
+as integers in nanoseconds (`capture.time_ns.*`).
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 
 
 class RecorderUnavailableError(RobotRuntimeError):
-    """LeRobot, or what it writes datasets with, is not installed."""
+    """LeRobot, or a package that it writes datasets with, is not installed."""
 
 
 class DatasetRecorder:
@@ -51,8 +51,8 @@ class DatasetRecorder:
 
     def __init__(self, folder: Path, recording: Recording, *, resume: bool = False) -> None:
         """
-        resume: go on in a dataset that is there, of the same columns; a folder that is not there is made.
-        InvalidValueError: the folder exists, or what is in it does not fit. RecorderUnavailableError: LeRobot
+        resume: continue an existing dataset with the same columns; a missing folder is created.
+        InvalidValueError: the folder exists, or its contents do not fit. RecorderUnavailableError: LeRobot
             cannot write here.
         """
         self._recording = recording
@@ -80,7 +80,7 @@ class DatasetRecorder:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes in the dataset: those that were kept, and those that were there."""
+        """Episodes in the dataset: those that were kept, and earlier ones."""
         return self._folder.num_episodes
 
     @property
@@ -89,7 +89,7 @@ class DatasetRecorder:
         return self._folder.leftovers
 
     def notes(self, name: str) -> list[Any]:
-        """What `end_episode` was given under `name` for each episode."""
+        """The notes under `name` that `end_episode` was given for each episode."""
         return self._folder.notes(name)
 
     def add(
@@ -98,10 +98,10 @@ class DatasetRecorder:
         command: Command,
         extra: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Take one frame.
+        """Add one frame.
 
         InvalidValueError: names what is missing, not finite, of another size or out of step with `fps`; the
-            frame is not taken, the episode can go on or be ended.
+            frame is not added, the episode can continue or end.
         RecordingFailedError: it cannot be written.
         """
         numbers = self._recording.commanded_numbers(command)
@@ -115,7 +115,7 @@ class DatasetRecorder:
             if isinstance(values, np.ndarray) and not np.isfinite(values).all():
                 raise InvalidValueError(f"{name} of a frame to record has NaN or infinite numbers")
         self._pace.check(observation)
-        with self._told():
+        with self._in_words():
             if self._dataset is None:
                 self._dataset = self._create(features)
             self._dataset.add_frame(frame)
@@ -123,30 +123,32 @@ class DatasetRecorder:
         self._pace.took(observation)
 
     def end_episode(self, *, keep: bool, notes: Mapping[str, int | str] | None = None) -> None:
-        """Write the frames since the last end, or forget them.
+        """Write the frames since the last end, or drop them.
 
         notes: kept with the episode, see `notes`.
-        RecordingFailedError: it cannot be written; those before it are as they were.
+        RecordingFailedError: it cannot be written; the earlier ones are unchanged.
         """
         self._pace = Pace(self._recording.fps, self._recording.schema.cameras)
         dataset, self._dataset = self._dataset, None
         if dataset is None:
             return
-        with self._told():
+        with self._in_words():
             if keep:
-                dataset.save_episode(parallel_encoding=False)  # a kill must leave nobody who still writes
+                dataset.save_episode(
+                    parallel_encoding=False
+                )  # a kill must not leave a process that still writes
                 dataset.finalize()
                 self._folder.take(StagedEpisode.read(dataset.root), notes or {})
             shutil.rmtree(dataset.root.parent)
 
     def close(self) -> None:
-        """Let the folder go; frames of an episode that was not ended are forgotten."""
+        """Close the folder; frames of an episode that was not ended are dropped."""
         self._dataset = None
         self._folder.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Whatever goes wrong in writing, said in one sentence."""
+    def _in_words(self) -> Iterator[None]:
+        """Turn any error in writing into one sentence."""
         try:
             yield
         except Exception as error:  # LeRobot, PyAV, Pillow and pyarrow each raise their own
@@ -164,7 +166,7 @@ class DatasetRecorder:
             ) from error
 
     def _create(self, features: dict[str, Any]) -> Any:
-        """A dataset for one episode, which the folder takes when it is whole."""
+        """Create a dataset for one episode, which the folder takes when it is complete."""
         recording = self._recording
         return self._writer.create(
             repo_id=self._folder.root.name,
@@ -195,7 +197,7 @@ class DatasetRecorder:
         for camera, (height, width) in schema.cameras.items():
             if camera not in observation.images:
                 have = ", ".join(observation.images) or "none"
-                raise InvalidValueError(f"no picture of camera {camera!r} to record, there are {have}")
+                raise InvalidValueError(f"no image of camera {camera!r} to record, there are {have}")
             image = observation.images[camera]
             if image.pixels.shape != (height, width, 3):
                 raise InvalidValueError(
@@ -222,8 +224,8 @@ def _dataset_class() -> Any:
 
 
 def _hush() -> None:
-    """No lines of the encoder's, none for every picture that cannot be written, and no bar of LeRobot's for
-    every episode: whoever records shows progress, and `DatasetRecorder` says what fails."""
+    """Silence the encoder, the errors for every image, and LeRobot's progress bar for every episode: the
+    caller shows progress, and `DatasetRecorder` reports failures."""
     import av.logging
     import datasets
 
@@ -234,7 +236,7 @@ def _hush() -> None:
 
 
 def _h264() -> Any:
-    """Every viewer plays it, and small pictures are encoded in no time; LeRobot's own default is AV1."""
+    """H.264 settings: every viewer plays it, and small images are encoded fast; LeRobot's default is AV1."""
     from lerobot.configs.video import RGBEncoderConfig
 
     return RGBEncoderConfig(vcodec="h264", crf=18)
@@ -244,4 +246,4 @@ def _checked(what: str, numbers: np.ndarray, shape: tuple[int, ...]) -> np.ndarr
     if numbers.shape != shape:
         raise InvalidValueError(f"{what} is recorded with shape {shape}, got {numbers.shape}")
     with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)  # too large for it is infinite, which is refused
+        return numbers.astype(np.float32)  # too large numbers become infinite, which is refused

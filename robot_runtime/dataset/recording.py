@@ -1,4 +1,4 @@
-"""What a dataset of a robot holds: `Recording`, its columns by name, and whether one that is there fits."""
+"""Contents of a robot's dataset: `Recording` declares columns by name, and checks an existing dataset."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,40 +23,40 @@ from robot_runtime.errors import InvalidValueError
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
 BASE_POSES, PICTURES = "observation.pose_world_base", "observation.images"
 PICTURE = "observation.image"
-"""How LeRobot's columns of pictures begin, and what it calls the only one."""
+"""Prefix of LeRobot's image columns, and its name for a single one."""
 CAPTURE = "capture.time_ns"
 LEROBOT_COLUMNS = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
-"""Those that LeRobot adds to every dataset."""
+"""Columns that LeRobot adds to every dataset."""
 _TAKEN = {STATE, SCENE, BASE_POSES, PICTURES}
 
 
 def camera_of(column: str) -> str:
-    """The camera of a column of pictures: observation.images.chest -> chest, observation.image -> image."""
+    """The camera of an image column: observation.images.chest -> chest, observation.image -> image."""
     return column.removeprefix(f"{PICTURES}.").removeprefix("observation.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What a dataset holds: a robot's numbers by name (`core.values.columns`), its pictures, its commands.
+    """Contents of a dataset: a robot's numbers by name (`core.values.columns`), its images, its commands.
 
-    observation.state             all that is measured of its parts, but for where a base is
-    observation.pose_world_base   where its bases are in the world
-    observation.NAME              a further quantity that the schema says is measured
-    action                        what was commanded, of whatever parts the commands move
+    observation.state             all measured numbers of its parts, except the pose of a base
+    observation.pose_world_base   poses of its bases in the world
+    observation.NAME              a further measured quantity of the schema
+    action                        the command, for all parts that the commands move
     """
 
     schema: Schema
-    """Of the robot: its parts, further quantities, and cameras, all of which are recorded."""
+    """Schema of the robot: its parts, further quantities, and cameras, all of which are recorded."""
     fps: int = 20
     robot_type: str = "robot"
     extra: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Further columns of float32, by name: shapes."""
     timing: RowTiming = RowTiming.REACHED
-    """What the action of frame k means. REACHED: what was commanded at t_k on a way that led on from there
-    to that of frame k + 1, as under this runtime. SENT: what was commanded at t_k and stood until then."""
+    """Meaning of the action of frame k. REACHED: the command at t_k on a path that continued to that of frame
+    k + 1, as under this runtime. SENT: the command at t_k that held until then."""
 
     def __post_init__(self) -> None:
-        """InvalidValueError: LeRobot or its videos have no place for it."""
+        """InvalidValueError: LeRobot or its videos cannot store it."""
         if self.fps < 1:
             raise InvalidValueError(f"a recording has at least one frame a second, got {self.fps}")
         for camera, (height, width) in self.schema.cameras.items():
@@ -75,7 +75,7 @@ class Recording:
 
     @property
     def named(self) -> dict[str, tuple[str, ...]]:
-        """The columns of measured numbers, and what their numbers are called, in order."""
+        """The columns of measured numbers, and the names of their numbers, in order."""
         schema = self.schema
         out = {STATE: state_columns(schema)}
         if schema.environment_state_dim:
@@ -91,7 +91,7 @@ class Recording:
     ) -> dict[str, dict[str, Any]]:
         """The columns, as LeRobot wants them declared.
 
-        like: those of the dataset to go on with, whose numbers may have another order and older names.
+        like: those of a dataset to continue, whose numbers may have another order and older names.
         """
         there = like or {}
         out: dict[str, dict[str, Any]] = {}
@@ -112,7 +112,7 @@ class Recording:
         return out
 
     def refuse_other(self, info: Mapping[str, Any], folder: Path) -> None:
-        """InvalidValueError: a dataset with this info.json cannot be gone on with; names what differs."""
+        """InvalidValueError: a dataset with this info.json cannot be continued; names the difference."""
         if (info["fps"], info.get("robot_type")) != (self.fps, self.robot_type):
             raise InvalidValueError(
                 f"{folder} is of {info.get('robot_type')!r} at {info['fps']} frames a second, the recording "
@@ -121,7 +121,7 @@ class Recording:
         own, there = self.features([]), info["features"]
         for name in sorted((own.keys() ^ there.keys()) - LEROBOT_COLUMNS):
             side = "the recording" if name in own else "the dataset"
-            raise InvalidValueError(f"only {side} has a column {name!r}; {folder} cannot be gone on with")
+            raise InvalidValueError(f"only {side} has a column {name!r}; {folder} cannot be continued")
         if (timing := timing_of(there)) is not self.timing:
             raise InvalidValueError(
                 f"an action of {folder} is {'' if timing is None else timing.value}, "
@@ -138,7 +138,7 @@ class Recording:
                 )
 
     def measured_numbers(self, observation: Observation) -> dict[str, float]:
-        """All of an observation by name; InvalidValueError says what the recording has and it does not."""
+        """All numbers of an observation by name; InvalidValueError names those that it lacks."""
         try:
             numbers = state_numbers(observation.state, self.schema)
         except ValueError as error:
@@ -146,14 +146,16 @@ class Recording:
         wanted = [name for column, names in self.named.items() if column != SCENE for name in names]
         if missing := [name for name in wanted if name not in numbers]:
             hand = next((name for name in missing if name.endswith(".r1")), None)
-            hint = "; an arm whose hand pose is not measured is ArmSchema(..., has_hand=False)" * bool(hand)
+            hint = "; declare an arm without measured hand pose as ArmSchema(..., has_hand=False)" * bool(
+                hand
+            )
             raise InvalidValueError(
-                f"the recording has {', '.join(missing)}, which the state does not tell{hint}"
+                f"the recording has {', '.join(missing)}, which the state does not have{hint}"
             )
         return numbers
 
     def commanded_numbers(self, command: Command) -> dict[str, float]:
-        """All of a command by name; InvalidValueError: a part has another size."""
+        """All numbers of a command by name; InvalidValueError: a part has another size."""
         try:
             return command_numbers(command, self.schema)
         except ValueError as error:
@@ -161,22 +163,22 @@ class Recording:
 
 
 def timing_of(features: Mapping[str, Any]) -> RowTiming | None:
-    """What an action of a dataset means in time; None: it does not say.
+    """Meaning of a dataset's actions in time; None: undeclared.
 
-    Those of before it was said are REACHED, and known by when things were captured.
-    InvalidValueError: it says something else.
+    Older datasets are REACHED without a declaration, recognised by their capture times.
+    InvalidValueError: it declares something else.
     """
     info = features[ACTION].get("info")
-    said = info.get("timing") if isinstance(info, dict) else None
-    if said is not None:
-        if said not in (valid := [timing.value for timing in RowTiming]):
-            raise InvalidValueError(f"an action is {' or '.join(valid)}, the dataset says {said!r:.100}")
-        return RowTiming(said)
+    declared = info.get("timing") if isinstance(info, dict) else None
+    if declared is not None:
+        if declared not in (valid := [timing.value for timing in RowTiming]):
+            raise InvalidValueError(f"expected an action {' or '.join(valid)}, got {declared!r:.100}")
+        return RowTiming(declared)
     return RowTiming.REACHED if f"{CAPTURE}.state" in features else None
 
 
 def names_in(features: Mapping[str, Any], column: str) -> list[str]:
-    """What a dataset calls the numbers of a column, by present names."""
+    """A dataset's names for the numbers of a column, converted to present names."""
     names = list(features[column]["names"] or ())
     if column == BASE_POSES:
         names = [name if "." in name else f"base_{name}" for name in names]
@@ -205,6 +207,6 @@ def refuse_other_names(
 
 
 def row_of(numbers: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
-    """Numbers in that order, as they are stored: those too large for float32 are infinite."""
+    """Numbers in that order, as they are stored: those too large for float32 become infinite."""
     with np.errstate(over="ignore"):
         return np.array([numbers[name] for name in names]).astype(np.float32)

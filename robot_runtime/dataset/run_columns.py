@@ -1,7 +1,7 @@
-"""What a dataset of a run has beside state, action and pictures, and what its columns are called.
+"""Columns of a run's dataset beside state, action and images, and their names.
 
-The names that Evo-RL's tools look for (`complementary_info.*`, `episode_success`) where there are some, and
-ours. Nothing of what happened after a frame is in its columns, but for `next_valid`.
+Names follow Evo-RL's tools (`complementary_info.*`, `episode_success`) where these have some. A frame's
+columns use nothing that happened after it, except `next_valid`.
 """
 
 from collections.abc import Sequence
@@ -10,44 +10,44 @@ from typing import Any
 from robot_runtime.errors import InvalidValueError
 
 OUTCOME, SUCCESS = "outcome_code", "episode_success"
-"""Of an episode, in meta/episodes: how it ended, and what Evo-RL makes of that."""
+"""Columns of an episode, in meta/episodes: its outcome, and Evo-RL's form of it."""
 OUTCOMES = ("success", "failure", "timeout", "operator_abort", "fault", "unknown")
 
 TIME, WALL, DT = "t_mono_ns", "t_wall_ns", "dt_ns"
-"""When the frame is, on the robot's clock and by the calendar; to the next frame's tick [ns]."""
+"""Time of the frame, on the robot's clock and by the calendar; time to the next frame's tick [ns]."""
 TICK = "tick_seq"
-"""Number of the control step that the frame shows, counted from the begin of the run."""
+"""Number of the control tick in the frame, counted from the start of the run."""
 NEXT_VALID = "next_valid"
-"""Whether the next frame really is one period later: no hidden gap, no reset, the same episode."""
+"""Whether the next frame is really one period later: no hidden gap, no reset, the same episode."""
 TRAINABLE = "trainable"
 """Whether there is something to imitate: False while anything waits, brakes, aligns or is handed over.
-Without a policy what stands is the person's, who has not moved it: only what aligns, brakes or waits to be
+Without a policy a stationary robot counts as driven by the person: only aligning, braking or waiting to be
 armed is False."""
 POLICY_ACTION = "complementary_info.policy_action"
-"""What the policy wanted, also while a person moved the robot; 0 where it had no plan."""
+"""The policy's command, also while a person moved the robot; 0 where it had no plan."""
 POLICY_VALID = "complementary_info.policy_action_valid"
 IS_INTERVENTION = "complementary_info.is_intervention"
 """1 while a person moves any part, else 0."""
 EVO_STATE = "complementary_info.state"
-"""Of Evo-RL's three: 0 the policy drives, 1 a person has it, 2 it was handed back."""
+"""Evo-RL's three states: 0 the policy drives, 1 a person drives, 2 it was handed back."""
 COLLECTOR = "complementary_info.collector_policy_id"
 """human, or the policy's name."""
 PRE_SAFETY = "action_pre_safety"
-"""What the policy wanted where it drives; elsewhere what was commanded within our limits."""
+"""The policy's command where it drives; elsewhere the command within our limits."""
 CLAMPED = "safety_clamped"
-"""Whether a part's command lost something to the limits."""
+"""Whether a part's command was clipped by the limits."""
 AUTHORITY, PHASE = "control_authority", "handover_phase"
-"""Of each part, as numbers that `AUTHORITIES` and `PHASES` explain."""
+"""Authority and phase of each part, as numbers that `AUTHORITIES` and `PHASES` explain."""
 AUTHORITY_MASK = "authority_mask"
-"""Whether a number of the action was a person's."""
+"""Whether a number of the action was commanded by a person."""
 SEGMENT, INTERVENTION, BOUNDARY = "segment_id", "intervention_id", "boundary"
 """Counts spans under one authority; interventions, -1 outside of them; +1 at the first frame of one, -1 at
 the first after it."""
 CHUNK, CHUNK_ROW, CHUNK_OBS, CHUNK_DELAY = "chunk_id", "chunk_index", "chunk_obs_ns", "inference_delay"
-"""The answer that moved the robot: its request, the row, when what it had seen was captured [ns], and how
+"""The answer that moved the robot: its request, the row, the capture time of its observation [ns], and how
 many rows late it came; -1 where none did."""
 MODE, CAUSE = "mode", "mode_cause"
-"""Of the executor, in words."""
+"""Mode and cause of the executor, in words."""
 
 AUTHORITIES = ("policy", "human", "blended", "hold", "scripted", "safety")
 PHASES = ("none", "request", "align", "adapt", "recover", "correct", "release")
@@ -90,14 +90,14 @@ def enumerate_back(names: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def part_of(action_name: str, parts: Sequence[str]) -> int:
-    """Number of the part that a number of an action is of: left_arm.joint_3 -> that of left_arm; -1: of none,
-    as numbers of a quantity of one's own may be called."""
+    """Number of the part to which an action's number belongs: left_arm.joint_3 -> that of left_arm; -1: none,
+    for a quantity of the user's own."""
     part = action_name.partition(".")[0]
     return parts.index(part) if part in parts else -1
 
 
 def success_of(outcome: str) -> str | None:
-    """success or failure; None where the policy is not to be blamed, or nobody said.
+    """success or failure; None where the policy is not to blame, or the outcome is unknown.
 
     InvalidValueError: there is no such outcome.
     """

@@ -1,12 +1,12 @@
-"""A run's control steps on the grid of a dataset: `Sampler`.
+"""Samples a run's control ticks on the grid of a dataset: `Sampler`.
 
     ticks     |   |   |   |   |   |   |   |   |      at the robot's rate, late now and then
     frames  k               k+1              k+2     at start + k / fps: each shows the newest tick by then
 
-State and action of a frame are those of one tick, so they belong together and nothing is in them that the
-robot had not measured by then. Between two ticks nothing is interpolated: at 500 Hz a tick is at most 2 ms
-older than its frame, a contact or a gripper's step is no line between two numbers, and a policy that runs has
-no later tick either.
+State and action of a frame are those of one tick, so they belong together and contain nothing that the robot
+had not measured by then. Between two ticks nothing is interpolated: at 500 Hz a tick is at most 2 ms older
+than its frame, a contact or a gripper's step is not a line between two numbers, and a running policy has no
+later tick either.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ from robot_runtime.dataset import run_columns as run
 _DRIVES = (Authority.POLICY, Authority.HUMAN, Authority.SCRIPTED)
 _IMITABLE = (HandoverPhase.NONE, HandoverPhase.RECOVER, HandoverPhase.CORRECT)
 _OF_A_POLICY = (HandoverPhase.REQUEST, HandoverPhase.ADAPT, HandoverPhase.RELEASE)
-"""Phases in which a policy has failed or is about to go on: without one, a person just drives."""
+"""Phases in which a policy has failed or is about to resume: without a policy, a person just drives."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One control step, as the log has it."""
+    """One control tick of the log."""
 
     number: int
-    """From the begin of the run."""
+    """Number from the start of the run."""
     state: RobotState
     tick: Tick
 
@@ -44,7 +44,7 @@ class Frames:
     """The numbers of an episode's frames."""
 
     start_ns: int
-    """When frame 0 is [ns]."""
+    """Time of frame 0 [ns]."""
     columns: Mapping[str, np.ndarray]
     """Each (frames, numbers), or texts (frames,)."""
     num_late: int
@@ -56,14 +56,14 @@ class Frames:
 
 
 def grid_ns(start_ns: int, end_ns: int, fps: int) -> list[int]:
-    """When frames are: start + k / fps, as long as that is before the end [ns]."""
+    """Times of frames: start + k / fps, before the end [ns]."""
     num = max(0, -((start_ns - end_ns) * fps // NS_PER_S))
     return [start_ns + round(k * NS_PER_S / fps) for k in range(num)]
 
 
 def newest_at(times_ns: Sequence[int], steps: Iterator[Step]) -> Iterator[Step]:
-    """For each time the newest step at or before it; the first one where there is none. Steps are in order;
-    ends with the last time."""
+    """For each time the newest tick at or before it, or the first one. Ticks are in order; ends with the last
+    time."""
     held = next(steps, None)
     if held is None:
         return
@@ -76,27 +76,27 @@ def newest_at(times_ns: Sequence[int], steps: Iterator[Step]) -> Iterator[Step]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampler:
-    """Makes frames of steps; what it is told holds for a whole run."""
+    """Makes frames from ticks; its fields hold for a whole run."""
 
     fps: int
     parts: Sequence[str]
-    """Those that the policy commands."""
+    """Parts that the policy commands."""
     action_names: Sequence[str]
     measured: Callable[[RobotState], Mapping[str, np.ndarray]]
-    """The columns of a state."""
+    """Computes the columns of a state."""
     commanded: Callable[[Command], Mapping[str, float]]
-    """The numbers of a command by name."""
+    """Computes the numbers of a command by name."""
     policy: str
-    """Its name."""
+    """Name of the policy."""
     has_policy: bool = True
-    """False: a person drives alone. What stands then is hers, she has not moved it."""
+    """False: a person drives alone. A stationary robot then counts as driven by the person."""
     offset_ns: int
-    """From the robot's clock to the calendar's."""
+    """Offset from the robot's clock to calendar time."""
     delay_rows: Mapping[int, int] = field(default_factory=dict)
     """Request -> how many rows late its answer came."""
 
     def frames(self, times_ns: Sequence[int], steps: Sequence[Step]) -> Frames:
-        """times_ns: of the frames. steps: the one that each shows."""
+        """times_ns: of the frames. steps: the tick that each shows."""
         rows: dict[str, list[Any]] = {}
         action = dict.fromkeys(self.action_names, 0.0)
         for t_ns, step in zip(times_ns, steps, strict=True):
@@ -163,7 +163,7 @@ class Sampler:
         return all(each in drives for each in who) and all(each in imitable for each in phases)
 
     def _authority(self, tick: Tick) -> list[Authority]:
-        """Of each part; where the run does not say, by its mode."""
+        """Authority of each part; from the mode where the run does not record it."""
         by_mode = {Mode.RUN: Authority.POLICY, Mode.HOLD: Authority.HOLD, Mode.STOP: Authority.SAFETY}
         return [tick.authority.get(part, by_mode[tick.mode]) for part in self.parts]
 
@@ -171,7 +171,7 @@ class Sampler:
         return [tick.phase_of.get(part, HandoverPhase.NONE) for part in self.parts]
 
     def _mark(self, columns: dict[str, np.ndarray], times_ns: Sequence[int], steps: Sequence[Step]) -> None:
-        """What only shows from one frame to the next: spans, their ends, and gaps."""
+        """Set the columns that depend on several frames: spans, their ends, and gaps."""
         who, is_human = columns[run.AUTHORITY], columns[run.IS_INTERVENTION].ravel() > 0
         changes = np.concatenate([[False], (np.diff(who, axis=0) != 0).any(axis=1)])
         before = np.concatenate([[False], is_human[:-1]])
@@ -194,8 +194,8 @@ def _evo_state(phases: Sequence[HandoverPhase], is_human: bool) -> float:
 
 
 def _last_finite(values: np.ndarray) -> np.ndarray:
-    """Numbers that are none replaced by those before them, 0 at the begin: statistics would be none either.
-    Their frames are not trainable."""
+    """Replace non-finite numbers by those before them, 0 at the start: otherwise statistics would be
+    non-finite. Their frames are not trainable."""
     bad = ~np.isfinite(values.astype(float))
     if not bad.any():
         return values

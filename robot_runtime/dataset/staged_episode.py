@@ -1,4 +1,4 @@
-"""A whole episode on its way into a dataset: `StagedEpisode`."""
+"""A complete episode on its way into a dataset: `StagedEpisode`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,26 +14,26 @@ from robot_runtime.errors import RobotRuntimeError
 INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
 EPISODES, DATA = "meta/episodes/{}.parquet", "data/{}.parquet"
 FILE = "chunk-{:03d}/file-{:03d}"
-"""Where LeRobot v3 has its files."""
+"""Paths of LeRobot v3's files."""
 
 Stats = dict[str, dict[str, np.ndarray]]
-"""Figures (min, max, mean, std, count, quantiles) by column."""
+"""Statistics (min, max, mean, std, count, quantiles) by column."""
 
 
 class RecordingFailedError(RobotRuntimeError):
-    """An episode could not be written; says why, and how many before it are complete."""
+    """An episode could not be written; reports why, and how many before it are complete."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which file of each kind an episode is in."""
+    """Position of an episode's files of each kind."""
 
     number: int
     files_per_chunk: int
 
     @property
     def indices(self) -> tuple[int, int]:
-        """Of the chunk, and of the file in it."""
+        """Index of the chunk, and of the file in it."""
         return divmod(self.number, self.files_per_chunk)
 
     @property
@@ -43,11 +43,11 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class StagedEpisode:
-    """One whole episode, its videos in files of their own. RecordingFailedError: one of them is of another
+    """One complete episode, its videos in files of their own. RecordingFailedError: one of them has another
     length."""
 
     info: Mapping[str, Any]
-    """As info.json of a dataset of this episode alone."""
+    """The info.json of a dataset with this episode alone."""
     data: Any
     """Its rows, a pyarrow table; task_index counts its own tasks."""
     episode: Any
@@ -62,7 +62,7 @@ class StagedEpisode:
 
     @classmethod
     def read(cls, folder: Path) -> "StagedEpisode":
-        """What LeRobot has written as a dataset of one episode."""
+        """Read a dataset of one episode that LeRobot has written."""
         import pyarrow.parquet as pq
 
         first = FILE.format(0, 0)
@@ -79,12 +79,12 @@ class StagedEpisode:
 
     @property
     def length(self) -> int:
-        """Frames."""
+        """Number of frames."""
         return int(self.data.num_rows)
 
     @cached_property
     def stats(self) -> Stats:
-        """By column and figure."""
+        """Statistics by column and name."""
         return stats_of(self.episode.to_pylist()[0])
 
     def write(
@@ -96,7 +96,8 @@ class StagedEpisode:
         tasks: Mapping[str, int],
         notes: Mapping[str, int | str],
     ) -> tuple[Stats, list[tuple[Path, str]]]:
-        """Its statistics, and its files as they are to be named, in the order in which they refer to another.
+        """Its statistics, and its files with their target names, in the order in which they refer to each
+        other.
 
         number: of the episode. first_index: of its first frame in the dataset.
         """
@@ -143,7 +144,7 @@ class StagedEpisode:
 
 
 def _with(table: Any, name: str, values: Any) -> Any:
-    """The table with one column changed, of the type it had."""
+    """The table with one column replaced, with its type kept."""
     import pyarrow as pa
 
     i = table.schema.get_field_index(name)
@@ -157,11 +158,11 @@ def _refuse_other_length(name: str, path: Path, num_frames: int) -> None:
     with av.open(str(path)) as file:
         num_pictures = file.streams.video[0].frames
     if num_pictures != num_frames:
-        raise RecordingFailedError(f"{name} has {num_pictures} pictures for {num_frames} frames")
+        raise RecordingFailedError(f"{name} has {num_pictures} images for {num_frames} frames")
 
 
 def stats_of(row: Mapping[str, Any]) -> Stats:
-    """The statistics in an episode's row, by column and figure."""
+    """The statistics in an episode's row, by column and name."""
     out: Stats = {}
     for key, value in row.items():
         if key.startswith("stats/"):

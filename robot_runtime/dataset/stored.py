@@ -1,10 +1,10 @@
-"""Any LeRobot v3 dataset as it lies on the disk, ours or a stranger's, read only: `StoredDataset`.
+"""Any LeRobot v3 dataset on the disk, our own or another's, read only: `StoredDataset`.
 
-meta/info.json            what columns there are, at how many frames a second
+meta/info.json            the columns, and the frame rate
 meta/tasks.parquet        the texts of tasks
-meta/episodes/*/*.parquet one row per episode: how long it is, in which files, from when to when in videos
+meta/episodes/*/*.parquet one row per episode: its length, its files, its time span in videos
 data/*/*.parquet          the numbers, of one or many episodes a file
-videos/NAME/*/*.mp4       the pictures, the same
+videos/NAME/*/*.mp4       the images, the same
 """
 
 import json
@@ -23,10 +23,10 @@ from robot_runtime.dataset.staged_episode import FILE, INFO, STATS, TASKS
 from robot_runtime.errors import InvalidValueError
 
 VERSION = "v3.0"
-"""Of LeRobot's format."""
+"""Version of LeRobot's format."""
 MAX_FPS = 100_000
 NUMBERS = "fiub"
-"""Kinds of numpy's that are numbers or flags."""
+"""numpy's kinds that are numbers or flags."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,9 @@ class StoredEpisode:
     """One row of meta/episodes."""
 
     row: Mapping[str, Any]
-    """Without its statistics."""
+    """The row without its statistics."""
     path: Path
-    """The file that it is in."""
+    """The file with the row."""
 
     @property
     def index(self) -> int:
@@ -44,7 +44,7 @@ class StoredEpisode:
 
     @property
     def length(self) -> int:
-        """Frames, as the row says."""
+        """Number of frames, as the row declares."""
         return int(self.row["length"])
 
     @property
@@ -52,27 +52,27 @@ class StoredEpisode:
         return [str(text) for text in self.row.get("tasks") or ()]
 
     def file(self, kind: str) -> str:
-        """Name of its file without the ending; kind: "data", or "videos/observation.images.chest"."""
+        """Name of its file without the suffix; kind: "data", or "videos/observation.images.chest"."""
         return f"{kind}/{FILE.format(self.row[f'{kind}/chunk_index'], self.row[f'{kind}/file_index'])}"
 
     def span_s(self, camera: str) -> tuple[float, float]:
-        """From when to when it lies in a column's video [s]."""
+        """Its time span in a column's video [s]."""
         kind = f"videos/{camera}"
         return float(self.row[f"{kind}/from_timestamp"]), float(self.row[f"{kind}/to_timestamp"])
 
 
 def slower_of(features: Mapping[str, Any]) -> float:
-    """How many times as long as the person the robot of these labels takes; 1 for all other datasets."""
+    """How many times slower than the person the robot of these labels moves; 1 for all other datasets."""
     feature = features.get(ACTION)
     info = feature.get("info") if isinstance(feature, Mapping) else None
-    said = info.get("slower", 1.0) if isinstance(info, Mapping) else 1.0
-    is_pace = isinstance(said, int | float) and not isinstance(said, bool) and 0.0 < said < math.inf
-    return float(said) if is_pace else 1.0
+    slower = info.get("slower", 1.0) if isinstance(info, Mapping) else 1.0
+    is_pace = isinstance(slower, int | float) and not isinstance(slower, bool) and 0.0 < slower < math.inf
+    return float(slower) if is_pace else 1.0
 
 
 def refuse_no_dataset(root: Path) -> None:
-    """InvalidValueError: a folder has not even the file that every LeRobot dataset has, or is of another
-    version than 3; says how to convert it."""
+    """InvalidValueError: a folder lacks the file that every LeRobot dataset has, or is of another version
+    than 3; its text explains how to convert it."""
     if not (root / INFO).is_file():
         what = "; it is a raw capture: see capture label" if (root / "capture.json").is_file() else ""
         raise InvalidValueError(f"{root} is no LeRobot dataset: it has no {INFO}{what}")
@@ -85,7 +85,7 @@ def refuse_no_dataset(root: Path) -> None:
 
 
 def _other_version(root: Path, version: str) -> str:
-    """Which, and what to do about it."""
+    """The version, and how to convert it."""
     numbers = re.fullmatch(r"v?(\d+)\.(\d+).*", version)
     if numbers is None:
         return f"an unknown version, {version!r:.40}; expected {VERSION}"
@@ -100,10 +100,10 @@ def _other_version(root: Path, version: str) -> str:
 
 
 class StoredDataset:
-    """A dataset that nobody writes while it is read."""
+    """A dataset that no process writes while it is read."""
 
     def __init__(self, root: Path) -> None:
-        """InvalidValueError: it is no LeRobot dataset of version 3, or its metadata cannot be read."""
+        """InvalidValueError: it is not a LeRobot dataset of version 3, or its metadata cannot be read."""
         import pyarrow as pa
 
         self.root = root
@@ -116,28 +116,28 @@ class StoredDataset:
             path = root / STATS
             self.stats: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
         except (KeyError, TypeError, ValueError, AttributeError, OSError, pa.ArrowException) as error:
-            said = f"there is no {error}" if isinstance(error, KeyError) else str(error)
-            raise InvalidValueError(f"the dataset in {root} is damaged: {said:.500}") from error
+            reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            raise InvalidValueError(f"the dataset in {root} is damaged: {reason:.500}") from error
         self._open: tuple[str, Any] | None = None
 
     @property
     def capture_fps(self) -> float:
-        """Frames that lie in a second of who was recorded: more than `fps` of labels that are told slower."""
+        """Frames per second of the recorded person: more than `fps` for labels that are slowed down."""
         return self.fps * slower_of(self.features)
 
     @cached_property
     def cameras(self) -> tuple[str, ...]:
-        """Columns whose pictures are in videos."""
+        """Image columns that are stored in videos."""
         return tuple(name for name, feature in self.features.items() if feature["dtype"] == "video")
 
     @cached_property
     def pictures(self) -> tuple[str, ...]:
-        """Columns whose pictures are among the numbers."""
+        """Image columns that are stored among the numbers."""
         return tuple(name for name, feature in self.features.items() if feature["dtype"] == "image")
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
-        """Columns of numbers, but for those that LeRobot adds itself."""
+        """Columns of numbers, except those that LeRobot adds itself."""
         return tuple(
             name
             for name, feature in self.features.items()
@@ -153,7 +153,7 @@ class StoredDataset:
         return table.filter(pc.equal(table["episode_index"], episode.index))
 
     def table(self, episode: StoredEpisode) -> Any:
-        """Its rows as a pyarrow table, all columns that are there. OSError, ArrowException: it is damaged."""
+        """Its rows as a pyarrow table, all columns. OSError, ArrowException: it is damaged."""
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
@@ -164,11 +164,11 @@ class StoredDataset:
         return table.filter(pc.equal(table["episode_index"], episode.index))
 
     def video(self, episode: StoredEpisode, camera: str) -> Path:
-        """The file that its pictures are in, among those of others."""
+        """The file with its images, among those of others."""
         return self.root / f"{episode.file(f'videos/{camera}')}.mp4"
 
     def names(self, column: str) -> list[str]:
-        """What the numbers of a column are called: by its own names, where it has one for each."""
+        """Names of the numbers of a column: its own names, where it has one for each."""
         feature = self.features[column]
         size = int(np.prod(feature["shape"], dtype=int))
         names = feature.get("names")
@@ -203,22 +203,22 @@ class StoredDataset:
 
 
 def array_of(table: Any, column: str, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """A column of a table as (rows, numbers); ValueError: its rows are not of one size."""
+    """A column of a table as (rows, numbers); ValueError: its rows differ in size."""
     flat = _flat(table[column])
     numbers = flat.to_numpy(zero_copy_only=False)
     if table.num_rows == 0:
         return numbers.reshape(0, max(1, int(np.prod(shape, dtype=int))))
     if numbers.size % table.num_rows:
-        raise ValueError(f"the rows of {column} are not of one size")
+        raise ValueError(f"the rows of {column} differ in size")
     return numbers.reshape(table.num_rows, -1)
 
 
 def _flat(column: Any) -> Any:
-    """All its numbers, one behind the other, however its lists are nested."""
+    """All its numbers in one row, however its lists are nested."""
     import pyarrow as pa
 
     flat = column.combine_chunks()
-    if isinstance(flat, pa.ChunkedArray):  # as some pyarrows leave it
+    if isinstance(flat, pa.ChunkedArray):  # as returned by some versions of pyarrow
         flat = pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.array([], type=flat.type)
     while True:
         if isinstance(flat, pa.ExtensionArray):
@@ -240,7 +240,7 @@ def _dtype(name: str) -> str:
 
 
 def _check_info(fps: float, features: Mapping[str, Any]) -> None:
-    """ValueError: what meta/info.json says of columns and rate cannot be."""
+    """ValueError: the columns or the rate of meta/info.json are invalid."""
     if not 0.0 < fps <= MAX_FPS:
         raise ValueError(f"its fps is {fps:g}, not above 0 and at most {MAX_FPS}")
     if missing := sorted(LEROBOT_COLUMNS - features.keys()):

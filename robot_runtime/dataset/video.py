@@ -1,4 +1,4 @@
-"""A video of one episode's pictures: `VideoWriter`."""
+"""A video of one episode's images: `VideoWriter`."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -6,18 +6,18 @@ from types import TracebackType
 from typing import Any, Self
 
 KEY_EVERY = 2
-"""Pictures from one that stands alone to the next: training takes them out one by one, in any order."""
+"""Images from one keyframe to the next: training reads single images in any order."""
 
 
 class VideoWriter:
-    """H.264 in an mp4, which every viewer plays."""
+    """Writes H.264 in an mp4, which every viewer plays."""
 
     def __init__(self, path: Path, fps: int, size: tuple[int, int], *, preset: str = "superfast") -> None:
         """size: (height, width) [pixels], even numbers."""
         import av
         import av.logging
 
-        av.logging.set_libav_level(av.logging.ERROR)  # no lines of the encoder's
+        av.logging.set_libav_level(av.logging.ERROR)  # silences the encoder
         self._file = av.open(str(path), "w")
         options = {"crf": "18", "preset": preset, "g": str(KEY_EVERY), "bf": "0"}
         self._stream: Any = self._file.add_stream("libx264", rate=fps, options=options)
@@ -27,7 +27,7 @@ class VideoWriter:
         self._base, self.num_pictures = Fraction(1, fps), 0
 
     def add(self, frame: Any) -> None:
-        """The next picture, an `av.VideoFrame` of any format and of the size."""
+        """Add the next image, an `av.VideoFrame` of any format and of the size."""
         wanted = (self._stream.width, self._stream.height)
         if frame.format.name != "yuv420p" or (frame.width, frame.height) != wanted:
             frame = frame.reformat(*wanted, "yuv420p")

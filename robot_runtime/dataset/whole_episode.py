@@ -1,4 +1,4 @@
-"""A whole episode out of arrays and videos, without a picture file for every frame: `whole_episode`."""
+"""Makes an episode from arrays and videos, without an image file for every frame: `whole_episode`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from robot_runtime.dataset.recording import PICTURES
 from robot_runtime.dataset.staged_episode import StagedEpisode
 
 CHUNK_SIZE, DATA_MB, VIDEO_MB = 1000, 100, 200
-"""LeRobot's own: files of a kind in a folder, and how large they may grow."""
+"""LeRobot's own limits: files of a kind in a folder, and their maximum size."""
 
 
 def whole_episode(
@@ -25,9 +25,9 @@ def whole_episode(
     about: Mapping[str, Any],
 ) -> StagedEpisode:
     """
-    features: of the dataset but for those that LeRobot adds. columns: (frames, numbers) or texts (frames,).
-    tasks: of each frame. videos, samples: by column of pictures, as `Filmed` has them.
-    about: further columns of its row in meta/episodes: plain values, None for what is not known.
+    features: of the dataset, except those that LeRobot adds. columns: (frames, numbers) or texts (frames,).
+    tasks: of each frame. videos, samples: by image column, as in `Filmed`.
+    about: further columns of its row in meta/episodes: plain values, None if unknown.
     """
     from lerobot.datasets.video_utils import get_video_info
     from lerobot.utils.constants import DEFAULT_FEATURES
@@ -102,7 +102,7 @@ def _stats(
     from lerobot.datasets.compute_stats import compute_episode_stats
 
     numbers = {name: values for name, values in columns.items() if features[name]["dtype"] != "string"}
-    # In float64: LeRobot takes std from a difference of squares, which float32 has no digits for.
+    # In float64: LeRobot computes std from a difference of squares, for which float32 lacks digits.
     exact = {name: values.astype(np.float64) for name, values in numbers.items()}
     flat = {name: values.ravel() if values.shape[1] == 1 else values for name, values in exact.items()}
     out: dict[str, dict[str, np.ndarray]] = compute_episode_stats(flat, dict(features))
@@ -110,7 +110,7 @@ def _stats(
 
 
 def _of_pictures(samples: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures of each colour, 0 to 1, as LeRobot has them."""
+    """Statistics of each colour, 0 to 1, as in LeRobot."""
     from lerobot.datasets.compute_stats import get_feature_stats
 
     found = get_feature_stats(samples, axis=(0, 2, 3), keepdims=True)

@@ -1,8 +1,8 @@
-"""Two groups of logged runs side by side: `trials_of` a log, `compare` groups of them.
+"""Compares two groups of logged runs: `trials_of` a log, `compare` groups of them.
 
-The figures are made of the journal, so a run on a robot and one in simulation are judged alike. An interval
-says how sure a difference is: of rates by Newcombe 1998, of means by the bootstrap, paired by seed where both
-groups have the same ones.
+The figures come from the journal, so a run on a robot and one in simulation are judged alike. An interval
+shows how certain a difference is: of rates by Newcombe 1998, of means by the bootstrap, paired by seed where
+both groups have the same ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ from robot_runtime.log.reader import RunLog
 from robot_runtime.robot.telemetry import RunRecord
 
 STARVED = (Cause.PLAN_ENDED, Cause.RESET, Cause.ARMED)
-"""Of HOLD: nothing was wrong but that no chunk was there."""
+"""Cause of HOLD that only means that no chunk was there."""
 SETTLING_NS = NS_PER_S
-"""The end of a trial, in which a robot should stand at its goal [ns]."""
+"""The end of a trial, in which a robot should be stationary at its goal [ns]."""
 RESAMPLES = 4000
 
 FIGURES: Mapping[str, str] = {
     "completion_s": "of those that succeeded [s]",
     "duration_s": "of all trials [s]",
     "starved_s": "held because no chunk was there [s]",
-    "stalled_s": "held for whatever reason [s]",
+    "stalled_s": "held for any cause [s]",
     "jerk_mean": "of what was commanded [rad/s³ or m/s³]",
     "jerk_max": "the same, largest",
-    "oscillation": "way of a joint there and back in the last second [rad]",
+    "oscillation": "path of a joint there and back in the last second [rad]",
     "seam_jump_p50": "between old and new plan, median [rad or m]",
     "clipped_share": "of ticks that the limits cut",
     "latency_p50_s": "capture to first row, median [s]",
@@ -49,13 +49,13 @@ class Trial:
     seed: int
     outcome: Outcome
     figures: Mapping[str, float]
-    """By the names of `FIGURES`; what cannot be said is left out."""
+    """By the names of `FIGURES`; unknown ones are left out."""
     task: str = ""
-    """Of its run."""
+    """Seed of its run."""
 
 
 def trials_of(log: RunLog) -> list[Trial]:
-    """The trials of a log, in order, but for those in which something is missing.
+    """The trials of a log, in order, except those with gaps.
 
     InvalidValueError: its journal is of another version.
     """
@@ -93,7 +93,7 @@ def _trial(seed: int, mark: EpisodeMark, entries: Sequence[Ticked | PartCame], p
     summary = record.summary()
     starved = sum(tick.mode is Mode.HOLD and tick.cause in STARVED for tick in ticks)
     figures = {name: summary[name] for name in FIGURES if name in summary}
-    if not record.num_splices:  # there is nothing that these could be of
+    if not record.num_splices:  # without a splice these are undefined
         for name in ("seam_jump_p50", "latency_p50_s", "latency_p95_s"):
             figures.pop(name, None)
     figures |= {
@@ -112,7 +112,7 @@ def _is_humans(tick: object) -> bool:
 
 
 def oscillation(states: Sequence[RobotState]) -> float:
-    """How far the busiest joint went to and fro in the last second: its way less its distance [rad]."""
+    """Oscillation of the busiest joint in the last second: path length less distance [rad]."""
     settling = [s for s in states if s.t_ns >= states[-1].t_ns - SETTLING_NS]
     largest = 0.0
     for part, first in settling[0].parts.items() if settling else ():
@@ -132,9 +132,9 @@ class Row:
     name: str
     a: float | None
     b: float | None
-    """Means, None: nobody has it."""
+    """Means; None: no trial has it."""
     difference_95: tuple[float, float] | None = None
-    """Interval of b less a; None: too few trials to say."""
+    """Interval of b less a; None: too few trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +150,15 @@ class Comparison:
 
 
 def compare(a: Sequence[Trial], b: Sequence[Trial]) -> Comparison:
-    """b against a. Trials without an outcome count for everything but success.
+    """Compare b with a. Trials without an outcome count for everything but success.
 
     InvalidValueError: the groups are of different tasks.
     """
     tasks = [sorted({trial.task for trial in group}) for group in (a, b)]
     if tasks[0] != tasks[1]:
-        said = (", ".join(map(repr, each)) for each in tasks)
+        names = (", ".join(map(repr, each)) for each in tasks)
         raise InvalidValueError(
-            "expected two groups of the same tasks, got {} in a and {} in b".format(*said)
+            "expected two groups of the same tasks, got {} in a and {} in b".format(*names)
         )
     judged = [_judged(group) for group in (a, b)]
     seeds = [[(trial.task, trial.seed) for trial in group] for group in (a, b)]

@@ -1,7 +1,7 @@
 """The server and the network of a virtual run: `DelayedPolicy` holds requests until their answers are due.
 
-Nothing is slept and nothing is computed early. An answer is worked out when the episode's clock reaches the
-first moment at which any of it could arrive, so many episodes can run ahead and be answered in one batch.
+Nothing sleeps and nothing is computed early. An answer is computed when the episode's clock reaches the first
+moment at which any of it could arrive, so many episodes can run ahead and be answered in one batch.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ SAMPLING_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
-    """All that was inferred for one request, how long the network had been at it, and what it cost."""
+    """All rows inferred for one request, when each became final, and the cost."""
 
     blocks: tuple[Float[np.ndarray, "_ D"], ...]
     num_calls: tuple[int, ...]
-    """For each block, the network calls, one after the other, until it was final."""
+    """For each block, the sequential network calls until it was final."""
     num_evaluations: float = 0.0
-    """Passes of one chunk through the network; 0 for a policy that is a formula."""
+    """Passes of one chunk through the network; 0 for a policy without one."""
 
     @property
     def rows(self) -> Float[np.ndarray, "_ D"]:
@@ -46,7 +46,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Waiting:
-    """A request whose answer is not worked out yet."""
+    """A request whose answer is not computed yet."""
 
     request: ChunkRequest
     captured_ns: int
@@ -54,7 +54,7 @@ class _Waiting:
 
 
 class DelayedPolicy:
-    """Delivers answers as late as a trace says; whoever runs the episode works them out when needed."""
+    """Delivers answers with the latency of a trace; the episode's runner computes them when needed."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DelayedPolicy:
         seed: int,
         sampling_share: float = SAMPLING_SHARE,
     ) -> None:
-        """spec: of the policy's rows. seed: of the episode; says where in the trace it begins."""
+        """spec: of the policy's rows. seed: of the episode; selects its start in the trace."""
         if not 0.0 <= sampling_share <= 1.0:
             raise ValueError(f"the sampler's share of a delay lies in 0..1, got {sampling_share}")
         self._trace, self._share = trace, sampling_share
@@ -80,9 +80,9 @@ class DelayedPolicy:
         self.num_failed = 0
 
     def probed(self, sampler: SamplerPart) -> LatencyEstimator:
-        """What a robot knows of the latency that has asked a few times, one by one, before its start.
+        """The latency estimate of a robot that has asked a few times, one by one, before its start.
 
-        A trace that starts with the episode has nothing before it: then the robot knows nothing.
+        A trace that starts with the episode has nothing before it: then there is no estimate.
         """
         latency, t_ns = LatencyEstimator(), self._offset_ns
         if self._trace.starts_with_episode:
@@ -108,14 +108,14 @@ class DelayedPolicy:
             )
 
     def needed(self, now_ns: int) -> ChunkRequest | None:
-        """A request of whose answer some rows may have arrived by now; None if all those are worked out."""
+        """A request of whose answer some rows may have arrived by now; None if all those are computed."""
         for waiting in self._waiting.values():
             if waiting.captured_ns + round(waiting.delay_ns * (1.0 - self._share)) <= now_ns:
                 return self._open.shown(waiting.request)
         return None
 
     def answer(self, request_id: int, answer: Answer) -> None:
-        """Send an answer on its way."""
+        """Schedule the delivery of an answer."""
         waiting, first_row = self._waiting.pop(request_id), 0
         request = waiting.request
         self._open.add(request, answer.rows)
@@ -138,7 +138,7 @@ class DelayedPolicy:
         return due
 
     def expired(self, now_ns: int) -> list[int]:
-        """Requests whose deadline has come before all of their answer; the rest of it is thrown away."""
+        """Requests whose deadline passed before all of their answer came; the rest of it is discarded."""
         out = [request_id for request_id, t_ns in self._deadlines.items() if t_ns <= now_ns]
         for request_id in out:
             del self._deadlines[request_id]
@@ -151,7 +151,7 @@ class DelayedPolicy:
 def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Answer]:
     """The answers to requests of different robots with one sampler part, in one batch if the policy can.
 
-    One that cannot is a formula and makes no network calls: its rows come when a network's would.
+    A policy that cannot has no network calls: its rows come when a network's would.
     """
     if answers_batches(policy):
         return answers(policy, requests)
@@ -159,7 +159,7 @@ def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Answer]
 
 
 def answers(policy: BatchPolicy, requests: Sequence[ChunkRequest]) -> list[Answer]:
-    """What `infer_batch` comes to for each request; the cost is shared."""
+    """The result of `infer_batch` for each request; the cost is shared."""
     before = num_evaluations(policy)
     blocks: list[list[np.ndarray]] = [[] for _ in requests]
     calls: list[list[int]] = [[] for _ in requests]
@@ -176,7 +176,7 @@ def answers(policy: BatchPolicy, requests: Sequence[ChunkRequest]) -> list[Answe
 
 
 def _as_sampled(blocks: tuple[Float[np.ndarray, "n D"], ...], request: ChunkRequest) -> Answer:
-    """Rows in the blocks that the request's sampler finishes, each with its network calls."""
+    """The blocks in which the request's sampler finishes rows, each with its network calls."""
     sampler, d = request.sampler, request.inference_delay
     if not isinstance(sampler, HorizonAwareSchedule):
         return Answer(blocks=blocks, num_calls=(sampler.num_steps or 1,) * len(blocks))

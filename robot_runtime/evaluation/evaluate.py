@@ -1,4 +1,4 @@
-"""Many episodes of any env: `evaluate`."""
+"""Runs many episodes of any env: `evaluate`."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,14 +32,14 @@ FIRST_SEED = 10_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """What an evaluation was, and what it came to."""
+    """An evaluation and its results."""
 
     config: dict[str, object]
     episodes: list[EpisodeResult]
 
     @property
     def success(self) -> float:
-        """Share of the episodes that succeeded; NaN if the env does not say."""
+        """Share of the episodes that succeeded; NaN if the env does not report it."""
         share = self.summary()["success"]
         return share if isinstance(share, float) else math.nan
 
@@ -55,11 +55,11 @@ class Evaluation:
         return summarise(self.episodes)
 
     def to_json(self) -> str:
-        """How it was made, configuration, summary and every episode: what `eval --json` writes."""
+        """Provenance, configuration, summary and every episode: what `eval --json` writes."""
         return to_json(self.config, self.episodes)
 
     def plot(self, path: Path, *, title: str = "") -> None:
-        """Write a picture; its ending says the format. Needs matplotlib."""
+        """Write a plot; the suffix of the path selects the format. Needs matplotlib."""
         from robot_runtime.evaluation.plots import plot_evaluation
 
         plot_evaluation(self.episodes, title=title or str(self.config["env"]), path=path)
@@ -85,11 +85,11 @@ def evaluate(
         several run side by side, and a policy that answers batches is asked for many at once.
     method: of the table, by its name or as parts; "default" is the one the policy was trained for, "auto" the
         one that suits the trace.
-    execution_horizon: rows of a chunk to run before the next is asked for; as the method has it if not given.
-    trace: a constant delay [ms], a trace, or what `find_trace` knows by name: from the capture of an
+    execution_horizon: rows of a chunk that run before the next request; the method's by default.
+    trace: a constant delay [ms], a trace, or a name that `find_trace` knows: from the capture of an
         observation to its answer, in simulated time.
-    env_settings: what an env with Gymnasium's interface does not say itself, by the keys of `--env-file`, as
-        {"max_steps": 200, "success": "none"}.
+    env_settings: what an env with Gymnasium's interface does not declare itself, by the keys of `--env-file`,
+        as {"max_steps": 200, "success": "none"}.
     log: where each episode leaves its log; None: nowhere.
     InvalidValueError, SchemaMismatchError: env and policy, or policy and method, do not fit. EnvError: the
         env gave something that it did not declare.
@@ -137,15 +137,15 @@ def evaluate(
 
 
 class _Envs:
-    """One env, or as many as are wanted of what makes some; each once it is asked for."""
+    """One env, or as many as are wanted from a function that makes them; each made when first used."""
 
     def __init__(self, env: object) -> None:
         self._make: Callable[[], object] = env if callable(env) and not is_env(env) else lambda: env
         self._made: list[RobotEnv] = []
         self.most = GROUP_SIZE
-        """How many there can be beside each other."""
+        """Maximum number of envs side by side."""
         if is_env(env) or not callable(env):
-            self._made.append(as_robot_env(env))  # which says what it lacks
+            self._made.append(as_robot_env(env))  # which reports what it lacks
             self.most = 1
 
     def __getitem__(self, number: int) -> RobotEnv:
@@ -155,20 +155,20 @@ class _Envs:
 
 
 def is_env(found: object) -> bool:
-    """Whether it is an env, and not what makes one."""
+    """Whether it is an env, and not a function that makes one."""
     if isinstance(found, type):
         return False
     return is_gymnasium(found) or all(hasattr(found, name) for name in ("info", "reset"))
 
 
 def configured_env(env: object, settings: "GymnasiumSettings") -> object:
-    """An env, or what makes one, with Gymnasium's interface, and what it does not say itself.
+    """Apply settings to an env with Gymnasium's interface, or to a function that makes one.
 
-    InvalidValueError: it declares all itself, in its `info`.
+    InvalidValueError: it declares everything itself, in its `info`.
     """
     from robot_runtime.evaluation.gymnasium_env import GymnasiumEnv
 
-    def told(one: object) -> GymnasiumEnv:
+    def with_settings(one: object) -> GymnasiumEnv:
         if isinstance(getattr(one, "info", None), EnvInfo) or not is_gymnasium(one):
             raise InvalidValueError(
                 f"--env-file and env_settings are for envs with Gymnasium's interface; {type(one).__name__} "
@@ -178,22 +178,22 @@ def configured_env(env: object, settings: "GymnasiumSettings") -> object:
 
     if callable(env) and not is_env(env):
         make: Callable[..., object] = env
-        return lambda: told(make(**settings.kwargs))
+        return lambda: with_settings(make(**settings.kwargs))
     if settings.kwargs:
         raise InvalidValueError("kwargs are of a class or function that makes an env, and this is an env")
-    return told(env)
+    return with_settings(env)
 
 
-def _settings(told: Mapping[str, object]) -> "GymnasiumSettings":
+def _settings(values: Mapping[str, object]) -> "GymnasiumSettings":
     from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings
 
-    return GymnasiumSettings.of(told, where="env_settings")
+    return GymnasiumSettings.of(values, where="env_settings")
 
 
 def chosen_method(
     policy: Policy, name: str, trace: LatencyTrace, execution_horizon: int | None = None
 ) -> tuple[Method, str]:
-    """The method of a name, and what to say of its choice; nothing of one that was named."""
+    """The method of a name, and a note on the choice; empty if the name was given."""
     method = method_or_choice(name, execution_horizon=execution_horizon)
     if isinstance(method, Method):
         return method, ""

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as an `Env`: `GymnasiumEnv`; what it does not say itself is told in a small file.
+"""Any Gymnasium environment as an `Env`: `GymnasiumEnv`; a small file declares what it does not itself.
 
 {"state": ["agent_pos"], "action_names": ["x", "y"], "success": "is_success", "control_hz": 10}
 """
@@ -20,11 +20,11 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import EnvError, InvalidValueError, UnknownNameError
 
 SUCCESS_KEYS = ("is_success", "success")
-"""Of Gymnasium's `info`, where it says whether the task is done."""
+"""Keys of Gymnasium's `info` that report whether the task is done."""
 MADE_BY_ID = ("aloha", "pusht")
-"""Of LeRobot's environments those that are Gymnasium's."""
+"""LeRobot's environments that are Gymnasium's."""
 TERMINATED = "terminated"
-"""In place of such a key: the task is done when the episode ends before its time."""
+"""In place of such a key: the task is done when the episode ends before its time limit."""
 NONE = "none"
 """In place of such a key: there is no success, only figures, as the return."""
 _WHERE = "with --env-file, in Python with env_settings"
@@ -32,10 +32,10 @@ _WHERE = "with --env-file, in Python with env_settings"
 
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumSettings:
-    """What an environment may be told, or does not say itself; None or empty: as it says."""
+    """Settings of an environment that it does not declare itself; None or empty: as it declares."""
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Of `gymnasium.make`, or of your own class or function that makes one."""
+    """Arguments of `gymnasium.make`, or of your own class or function that makes one."""
     action_names: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
     """Keys of a dict observation whose numbers are the state, in order; nested ones with a slash."""
@@ -45,7 +45,7 @@ class GymnasiumSettings:
     any_success: bool = False
     """As `is_held` and `at_rest`, see `EnvInfo.of_numbers`."""
     control_hz: float | None = None
-    """Steps per simulated second; `metadata["render_fps"]` if it is not told."""
+    """Steps per simulated second; `metadata["render_fps"]` by default."""
     max_steps: int | None = None
     task: str = ""
     is_held: bool = True
@@ -53,17 +53,17 @@ class GymnasiumSettings:
 
     @classmethod
     def load(cls, path: Path) -> "GymnasiumSettings":
-        """From a JSON or TOML file; InvalidValueError says what is wrong with it."""
+        """Load a JSON or TOML file; InvalidValueError reports what is wrong with it."""
         try:
             text = path.read_text()
             data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
         except (OSError, ValueError) as error:
-            raise InvalidValueError(f"{path} does not say how to use an environment: {error}") from error
+            raise InvalidValueError(f"{path} does not declare an environment: {error}") from error
         return cls.of(data, where=str(path))
 
     @classmethod
     def of(cls, data: object, *, where: str) -> "GymnasiumSettings":
-        """From a dict of them; InvalidValueError says what is wrong with it, and `where`."""
+        """Make them from a dict; InvalidValueError reports what is wrong with it, and `where`."""
         names = {f.name for f in fields(cls)}
         if not isinstance(data, Mapping) or data.keys() - names:
             unknown = (
@@ -77,12 +77,12 @@ class GymnasiumSettings:
 
 
 class GymnasiumEnv:
-    """One environment. Boxes only: an action is one vector, an observation vectors and pictures."""
+    """One environment. Boxes only: an action is one vector, an observation vectors and images."""
 
     def __init__(self, env: Any, settings: GymnasiumSettings | None = None) -> None:
-        """InvalidValueError: a space is no box, or something is neither said nor told."""
-        told = settings or GymnasiumSettings()
-        self._env, self._told = env, told
+        """InvalidValueError: a space is not a box, or something is undeclared."""
+        settings = settings or GymnasiumSettings()
+        self._env, self._settings = env, settings
         spec, space = getattr(env, "spec", None), env.action_space
         name = getattr(spec, "id", None) or type(env).__name__
         self._name = name
@@ -92,33 +92,35 @@ class GymnasiumEnv:
             )
         boxes = dict(_boxes(name, "", env.observation_space))
         self._cameras = {_short(key): key for key, box in boxes.items() if _is_picture(box)}
-        self._state = told.state or tuple(key for key, box in boxes.items() if not _is_picture(box))
+        self._state = settings.state or tuple(key for key, box in boxes.items() if not _is_picture(box))
         if missing := [key for key in self._state if key not in boxes]:
             raise UnknownNameError(f"observation of {name}", missing[0], boxes)
         sizes = {key: int(np.prod(boxes[key].shape)) for key in self._state}
-        hz = told.control_hz or (getattr(env, "metadata", None) or {}).get("render_fps")
+        hz = settings.control_hz or (getattr(env, "metadata", None) or {}).get("render_fps")
         if not hz:
             raise InvalidValueError(
-                f"{name} does not say its time step (metadata['render_fps']): tell control_hz {_WHERE}"
+                f"{name} does not declare its time step (metadata['render_fps']): set control_hz {_WHERE}"
             )
-        max_steps = told.max_steps or getattr(spec, "max_episode_steps", None)
+        max_steps = settings.max_steps or getattr(spec, "max_episode_steps", None)
         if not max_steps:
-            raise InvalidValueError(f"{name} has no time limit (max_episode_steps): tell max_steps {_WHERE}")
+            raise InvalidValueError(f"{name} has no time limit (max_episode_steps): set max_steps {_WHERE}")
         self._dtype, self._return = space.dtype, 0.0
         columns = [name for key, size in sizes.items() for name in _columns(key, size)]
         self.info = EnvInfo.of_numbers(
             name,
-            actions=_named(told.action_names, [f"action_{i + 1}" for i in range(space.shape[0])], "actions"),
+            actions=_named(
+                settings.action_names, [f"action_{i + 1}" for i in range(space.shape[0])], "actions"
+            ),
             low=np.asarray(space.low, dtype=float),
             high=np.asarray(space.high, dtype=float),
-            state=_named(told.state_names, columns, "numbers"),
+            state=_named(settings.state_names, columns, "numbers"),
             control_hz=float(hz),
             max_steps=int(max_steps),
-            task=told.task,
+            task=settings.task,
             cameras={camera: boxes[key].shape[:2] for camera, key in self._cameras.items()},
-            is_held=told.is_held,
-            at_rest=told.at_rest,
-            any_success=told.any_success,
+            is_held=settings.is_held,
+            at_rest=settings.at_rest,
+            any_success=settings.any_success,
         )
 
     @property
@@ -154,23 +156,23 @@ class GymnasiumEnv:
         )
 
     def _is_success(self, info: Mapping[str, Any], *, is_terminated: bool) -> bool | None:
-        if self._told.success == NONE:
+        if self._settings.success == NONE:
             return None
-        if self._told.success == TERMINATED:
+        if self._settings.success == TERMINATED:
             return is_terminated
-        keys = (self._told.success,) if self._told.success else SUCCESS_KEYS
+        keys = (self._settings.success,) if self._settings.success else SUCCESS_KEYS
         for key in keys:
             if key in info:
                 return self._boolean(key, info[key])
         has = f"has only {', '.join(sorted(info))}" if info else "is empty"
         raise EnvError(
-            f"{self._name} does not say whether it succeeded: its info {has}, not {' or '.join(keys)}. Tell "
-            f'success with --env-file or env_settings: a key of info, "{TERMINATED}" (done when the episode '
-            f'ends before its time) or "{NONE}" (there is none; the return is reported)'
+            f"{self._name} does not report whether it succeeded: its info {has}, not {' or '.join(keys)}. "
+            f'Set success with --env-file or env_settings: a key of info, "{TERMINATED}" (done when the '
+            f'episode ends before its time) or "{NONE}" (there is none; the return is reported)'
         )
 
     def _boolean(self, key: str, value: Any) -> bool:
-        """Of a bool, or of one number that is 0 or 1, as the environments have it."""
+        """Convert a bool, or one number that is 0 or 1, as some environments have it."""
         number = np.asarray(value)
         if number.size != 1 or number.dtype.kind not in "biuf" or number.item() not in (0, 1):
             raise EnvError(f"{self._name}: info[{key!r}] is {value!r:.100}; a success is True or False")
@@ -178,14 +180,14 @@ class GymnasiumEnv:
 
 
 def make_gymnasium(env_id: str, settings: GymnasiumSettings | None = None) -> GymnasiumEnv:
-    """An environment by its id.
+    """Make an environment by its id.
 
-    env_id: as Gymnasium has it, "CartPole-v1"; or with the package that registers it before a slash,
+    env_id: as in Gymnasium, "CartPole-v1"; or with the package that registers it before a slash,
         "gym_pusht/PushT-v0" (an id with this namespace) or "gymnasium_robotics/FetchReach-v4" (an id
         without one), or before a colon, as `gymnasium.make` takes it.
     InvalidValueError: a package is missing or fails, or the id is unknown.
     """
-    told = settings or GymnasiumSettings()
+    settings = settings or GymnasiumSettings()
     _import("gymnasium", "gymnasium")
     package, mark, own = env_id.partition(":" if ":" in env_id else "/")
     if mark:
@@ -194,23 +196,23 @@ def make_gymnasium(env_id: str, settings: GymnasiumSettings | None = None) -> Gy
 
     known = own if own in gymnasium.registry and env_id not in gymnasium.registry else env_id
     try:
-        env = gymnasium.make(known, **told.kwargs)
+        env = gymnasium.make(known, **settings.kwargs)
     except gymnasium.error.Error as error:
         raise InvalidValueError(f"Gymnasium cannot make {env_id!r}: {error}") from error
     except TypeError as error:
-        raise InvalidValueError(f"{env_id} does not take kwargs {dict(told.kwargs)}: {error}") from error
-    except Exception as error:  # of the environment's own code
+        raise InvalidValueError(f"{env_id} does not take kwargs {dict(settings.kwargs)}: {error}") from error
+    except Exception as error:  # raised by the environment's own code
         at = traceback.extract_tb(error.__traceback__)[-1]
         raise InvalidValueError(
             f"{env_id} fails when it is made: {type(error).__name__} {error} ({at.filename}:{at.lineno})"
         ) from error
-    return GymnasiumEnv(env, told)
+    return GymnasiumEnv(env, settings)
 
 
 def make_lerobot(env_type: str, settings: GymnasiumSettings | None = None) -> GymnasiumEnv:
-    """An environment by LeRobot's name for it ("pusht", "aloha"), set up as LeRobot does.
+    """Make an environment by LeRobot's name for it ("pusht", "aloha"), set up as LeRobot does.
 
-    InvalidValueError: LeRobot is missing or knows no such environment that is one of Gymnasium's.
+    InvalidValueError: LeRobot is missing or has no such environment that is one of Gymnasium's.
     """
     _import("lerobot", "lerobot")
     from lerobot.envs.configs import EnvConfig
@@ -223,15 +225,15 @@ def make_lerobot(env_type: str, settings: GymnasiumSettings | None = None) -> Gy
             f"LeRobot makes {env_type!r} by code of its own, and only {' and '.join(MADE_BY_ID)} by an id: "
             "name a file of yours that makes one, as my_env.py:env"
         )
-    config, told = choices[env_type](), settings or GymnasiumSettings()
+    config, settings = choices[env_type](), settings or GymnasiumSettings()
     return make_gymnasium(
         config.gym_id,
         GymnasiumSettings(
             **{
-                **vars(told),
-                "kwargs": {**config.gym_kwargs, **told.kwargs},
-                "control_hz": told.control_hz or config.fps,
-                "max_steps": told.max_steps or getattr(config, "episode_length", None),
+                **vars(settings),
+                "kwargs": {**config.gym_kwargs, **settings.kwargs},
+                "control_hz": settings.control_hz or config.fps,
+                "max_steps": settings.max_steps or getattr(config, "episode_length", None),
             }
         ),
     )
@@ -244,12 +246,12 @@ def _import(module: str, package: str) -> None:
         if error.name is not None and error.name.split(".")[0] == module:
             raise InvalidValueError(f"there is no package {module}: pip install {package}") from error
         raise InvalidValueError(f"{module} cannot be imported: {error}") from error
-    except Exception as error:  # whatever a package does while it is imported
+    except Exception as error:  # raised by the package while it is imported
         raise InvalidValueError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _kind(space: object) -> str:
-    """By name: the user's may be another Gymnasium's, or shaped as one."""
+    """The space's kind by name: it may be another Gymnasium's class, or shaped like one."""
     return type(space).__name__
 
 
@@ -273,7 +275,7 @@ def _is_picture(box: Any) -> bool:
 
 
 def _short(key: str) -> str:
-    """What a camera is called: the last word of its key, and "image" the only one, as LeRobot calls it."""
+    """Name of a camera: the last word of its key, and "image" for the only one, as in LeRobot."""
     return "image" if key in ("", "pixels") else key.rpartition("/")[2]
 
 
@@ -282,10 +284,10 @@ def _columns(key: str, size: int) -> list[str]:
     return [name] if size == 1 else [f"{name}_{i + 1}" for i in range(size)]
 
 
-def _named(told: tuple[str, ...], found: list[str], what: str) -> tuple[str, ...]:
-    if told and len(told) != len(found):
-        raise InvalidValueError(f"{len(told)} names were told for {len(found)} {what}")
-    return told or tuple(found)
+def _named(declared: tuple[str, ...], found: list[str], what: str) -> tuple[str, ...]:
+    if declared and len(declared) != len(found):
+        raise InvalidValueError(f"{len(declared)} names are declared for {len(found)} {what}")
+    return declared or tuple(found)
 
 
 def _at(observation: Any, key: str) -> Any:

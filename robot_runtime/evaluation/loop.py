@@ -1,4 +1,4 @@
-"""The same executor under the virtual clock: one thread, seeded, bit-identical from run to run.
+"""Runs the same executor under the virtual clock: one thread, seeded, bit-identical from run to run.
 
 Latency is not slept: a request made at t is answered at t + delay of the simulated time, however long the
 policy really took.
@@ -34,12 +34,12 @@ from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.telemetry import RunRecord
 
 Play = Generator[ChunkRequest, Answer, Episode]
-"""An episode under way: gives the request whose answer it cannot go on without, and takes that answer."""
+"""A running episode: yields the request whose answer it needs to continue, and takes that answer."""
 
 
 def check_fit(policy: Policy, info: EnvInfo) -> None:
-    """SchemaMismatchError: the policy is for another robot than the env's. InvalidValueError: it does not
-    know the task."""
+    """SchemaMismatchError: the policy is for another robot than the env's. InvalidValueError: it was not
+    trained for the task."""
     offered = info.schema
     if info.has_any_picture_size:
         cameras = {name: policy.info.schema.cameras.get(name, size) for name, size in offered.cameras.items()}
@@ -64,14 +64,14 @@ def play(
     log: LogConfig | None = None,
     person: Person | None = None,
 ) -> Play:
-    """One episode to its end.
+    """Run one episode to its end.
 
     Before anything moves: SchemaMismatchError if policy and env do not fit, InvalidValueError if policy and
     task or method do not.
 
     correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
-    log: where the episode is logged, whole, whatever time that takes; None: nowhere.
-    person: takes over and hands back by her own rule; None: nobody does.
+    log: where the episode is logged, completely, whatever time that takes; None: nowhere.
+    person: takes over and hands back by its own rule; None: no takeovers.
     """
     info = env.info
     check_fit(policy, info)
@@ -123,7 +123,7 @@ def play(
 
 
 class _Beside:
-    """A person at the virtual robot: what she does after a tick is done before the next one."""
+    """Connects a simulated operator: its requests after a tick are executed before the next one."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ def _started(log: LogConfig, info: EnvInfo, policy: PolicyInfo, method: Method, 
 
 
 class VirtualLink:
-    """What a control step asks: a virtual server, shown what the env has to see."""
+    """Link of the control loop to a virtual server, with observations from the env."""
 
     def __init__(
         self,
@@ -181,12 +181,12 @@ class VirtualLink:
         env: RobotEnv,
         cameras: Mapping[str, tuple[int, int]],
     ) -> None:
-        """cameras: those that the policy looks at, with the sizes of their pictures."""
+        """cameras: those that the policy uses, with their image sizes."""
         self._executor, self._server, self._env, self._cameras = executor, server, env, cameras
         self._asked: list[ChunkRequest] = []
 
     def take(self, now_ns: int) -> None:
-        """Answers that have arrived, and requests that have waited for too long."""
+        """Answers that have arrived, and requests that have timed out."""
         for part in self._server.receive(now_ns):
             self._executor.on_part(part, now_ns)
         for request_id in self._server.expired(now_ns):
@@ -196,7 +196,7 @@ class VirtualLink:
         return True
 
     def observe(self, state: RobotState) -> Observation:
-        """What the env shows now, with the pictures that the policy looks at."""
+        """The env's current observation, with the images that the policy uses."""
         return self._env.observe(state, self._cameras)
 
     def observe_scene(self, state: RobotState) -> Observation:
@@ -207,7 +207,7 @@ class VirtualLink:
         self._server.submit(request, now_ns)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is held back."""
 
     def asked(self) -> list[ChunkRequest]:
         """The requests since the last call."""
@@ -218,14 +218,15 @@ class VirtualLink:
 def _answered(
     server: DelayedPolicy, alignment: Alignment, now_ns: int
 ) -> Generator[ChunkRequest, Answer, None]:
-    """Have the answers worked out that arrive by now; the policy is asked in its own order of columns."""
+    """Compute the answers that arrive by now; the policy gets its own order of columns."""
     while (request := server.needed(now_ns)) is not None:
         answer = yield request.aligned(alignment)
         server.answer(request.request_id, replace(answer, blocks=tuple(map(alignment.ours, answer.blocks))))
 
 
 def play_together(policy: Policy, plays: Iterable[Play]) -> list[Episode]:
-    """Run episodes side by side and answer, again and again, all that wait in one batch; results in order.
+    """Run episodes side by side and answer, again and again, all waiting requests in one batch; results in
+    order.
 
     Which requests share a batch follows from the episodes alone, so the same group gives the same results.
     """

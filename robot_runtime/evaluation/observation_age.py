@@ -1,4 +1,4 @@
-"""How old what a command knows is: `ObservationAge`."""
+"""Age of the observation behind a command: `ObservationAge`."""
 
 from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.policy import ChunkRequest
@@ -7,17 +7,16 @@ from robot_runtime.core.tick import Tick
 
 
 class ObservationAge:
-    """Tells when the observation behind a command was captured.
+    """Finds when the observation behind a command was captured.
 
-    The first d rows of an answer to a request with committed rows are what was planned before, repeated: they
-    know what the older answers knew. Only on the way to row d does the robot act on the new observation.
+    The first d rows of an answer to a request with committed rows repeat the earlier plan: they are based on
+    what the older answers knew. Only on the way to row d does the robot act on the new observation.
 
         rows of answer 1    0 . . . d-1 | d  d+1  d+2 ...
         rows of answer 2              0 . . . . . . d-1 | d ...     came before answer 1's row d was reached
         known                  older    |  observation 1   | observation 2
 
-    What a correction of single rows has seen on the robot does not count, or a head that adds nothing would
-    react at once.
+    Corrections of single rows on the robot do not count, or a head that adds nothing would react at once.
     """
 
     def __init__(self, dt_ns: int) -> None:
@@ -28,11 +27,11 @@ class ObservationAge:
         self._t_obs_ns: int | None = None
 
     def asked(self, request: ChunkRequest) -> None:
-        """Take note of a request."""
+        """Note a request."""
         self._inference_delays[request.request_id] = request.inference_delay
 
     def t_obs_ns(self, tick: Tick, splice: Splice | None) -> int | None:
-        """Capture time of the newest observation this tick's command answers [ns]; None before one does."""
+        """Capture time of the newest observation that this tick's command is based on [ns]; None at first."""
         if splice is not None and splice is not self._last:
             self._last = splice
             row = max(self._inference_delays[splice.source.request_id], splice.seam.first_row or 0)

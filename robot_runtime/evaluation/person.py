@@ -1,4 +1,4 @@
-"""A person beside a robot in simulation: `Person`, and what she does in a tick, `Act`."""
+"""A simulated operator of a robot: `Person`, and the actions in a tick, `Act`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from robot_runtime.errors import RobotRuntimeError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Act:
-    """What she asks for after one tick, and where she leads her parts in the next."""
+    """The operator's requests after one tick, and the commands for their parts in the next."""
 
     orders: tuple[Order, ...] = ()
     wishes: Mapping[str, PartCommand] = field(default_factory=dict)
 
 
 class Person(Protocol):
-    """Looks on, and takes over by a rule of her own."""
+    """Watches, and takes over by a rule of its own."""
 
     @property
     def name(self) -> str:
-        """Who she is, in the log."""
+        """Name of the operator, in the log."""
         ...
 
     def begin(self, seed: int) -> None:
@@ -33,16 +33,16 @@ class Person(Protocol):
         ...
 
     def act(self, tick: Tick, seen: Observation) -> Act:
-        """After a tick; seen: what the policy would be asked with, without pictures."""
+        """Act after a tick; seen: the policy's observation, without images."""
         ...
 
 
 def do(
     act: Act, executor: Executor, now_ns: int, *, by: str, posted_ns: int, note: Callable[[TakenOrder], None]
 ) -> None:
-    """Before the next tick, as a run's orders are; a refused one is noted like the others.
+    """Execute orders before the next tick, as in a run; a refused one is noted like the others.
 
-    ValueError: an order that only a session can do.
+    ValueError: an order that only a session can execute.
     """
     for order in act.orders:
         refused = ""

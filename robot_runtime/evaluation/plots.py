@@ -1,4 +1,4 @@
-"""A picture of how an evaluation went."""
+"""Plots the results of an evaluation."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ RUNS, HELD = "#2a6f97", "#d1495b"
 
 
 def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> None:
-    """Success with its interval, then the spread of every figure that differs between episodes."""
+    """Plot success with its interval, then the spread of every figure that differs between episodes."""
     figures = {}
     for key in sorted({key for result in results for key in {**result.score.metrics, **result.summary}}):
         values = np.array([{**r.score.metrics, **r.summary}.get(key, np.nan) for r in results])
@@ -46,7 +46,7 @@ def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> 
 
 
 def _num_columns(num_axes: int) -> int:
-    """Of at most five columns those that leave the fewest places empty; of several, the most."""
+    """The number of columns, at most five, that leaves the fewest cells empty; of several, the largest."""
     if num_axes <= 5:
         return num_axes
     return min((5, 4, 3), key=lambda columns: -num_axes % columns)
@@ -54,7 +54,7 @@ def _num_columns(num_axes: int) -> int:
 
 def _draw_success(ax: Axes, results: list[EpisodeResult]) -> None:
     if not any(result.score.has_success for result in results):
-        ax.set_title("success: not said", fontsize=9)
+        ax.set_title("success: not reported", fontsize=9)
         ax.axis("off")
         return
     won = sum(result.score.success for result in results)

@@ -1,11 +1,11 @@
-"""A policy behind a server, asked in lock-step: `RemotePolicy`. The simulator waits, its time does not pass.
+"""A policy behind a server, asked in lock-step: `RemotePolicy`. Simulated time stops during a request.
 
     wall time         |-- network, GPU, a slow machine, however long --|
     simulated time    t: asks                                          t: goes on; answer at t + trace's delay
 
-So a simulator that is slower than real time, or lives in another process because it wants other versions of
-everything than the policy, gives what it gives in one process with it: the request carries the simulated
-time, and latency is put in by the trace.
+So a simulator that is slower than real time, or runs in another process with other package versions than the
+policy, gives the same results as in one process with it: the request carries the simulated time, and the
+trace sets the latency.
 """
 
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Dropped
 
 PATIENCE_NS = 60 * NS_PER_S
-"""How long one answer may take in wall time: as long as servers keep a request."""
+"""Maximum wall time of one answer: as long as servers keep a request."""
 
 
 class RemotePolicy:
-    """What a server serves, as if it were here; every `infer` blocks until its last rows have come."""
+    """A served policy with the interface of a local one; `infer` blocks until its last rows have come."""
 
     def __init__(self, address: str, *, schema: Schema, timeout_s: float = 10.0) -> None:
         """address: with /NAME behind it, where the server has several. schema: what the env offers.
 
-        ServerUnavailableError: nobody answers there. SchemaMismatchError: env and policy do not fit.
+        ServerUnavailableError: no server answers there. SchemaMismatchError: env and policy do not fit.
         """
         server, policy = server_and_name(address)
         self._client = PolicyClient(server, schema=schema, robot="simulator in lock-step", policy=policy)
@@ -56,7 +56,7 @@ class RemotePolicy:
         self.close()
 
     def close(self) -> None:
-        """Say goodbye to the server."""
+        """Send the server a goodbye."""
         self._client.close()
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
@@ -84,5 +84,5 @@ class RemotePolicy:
 
 
 def is_address(text: str) -> bool:
-    """Whether it names a server, and no policy here."""
+    """Whether it names a server, and not a local policy."""
     return text.startswith(("tcp://", "ipc://"))

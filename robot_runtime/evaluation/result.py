@@ -1,4 +1,4 @@
-"""What one episode comes to: `EpisodeResult`, and `Episode` with everything that happened."""
+"""The result of one episode: `EpisodeResult`, and `Episode` with everything that happened."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,7 +14,7 @@ from robot_runtime.robot.telemetry import RunRecord
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeResult:
-    """One episode, summed up."""
+    """Summary of one episode."""
 
     seed: int
     score: EpisodeScore
@@ -22,7 +22,7 @@ class EpisodeResult:
     digest: str
     """Fingerprint of the command log."""
     arrivals: tuple[tuple[float, float], ...] = ()
-    """Of each answer that entered the plan: (capture since the one before, capture to first row) [s, s]."""
+    """For each answer in the plan: (capture since the one before, capture to first row) [s, s]."""
     held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
     """What the limits held back: `ClipTally.figures`."""
 
@@ -36,7 +36,7 @@ class EpisodeResult:
         clips: ClipTally | None = None,
         server: DelayedPolicy | None = None,
     ) -> "EpisodeResult":
-        """What an episode comes to; with a virtual server, also what it cost."""
+        """Summarise an episode; with a virtual server, also its cost."""
         summary = record.summary()
         if server is not None:
             robot_s = max(summary["duration_s"], 1e-9)
@@ -61,4 +61,4 @@ class Episode:
     result: EpisodeResult
     record: RunRecord
     snapshots: list[np.ndarray] = field(default_factory=list)
-    """What an env kept of its world to draw it; empty if none were asked for."""
+    """Frames of the env's world for drawing; empty if none were asked for."""

@@ -1,4 +1,4 @@
-"""What the episodes of an evaluation come to, and how sure that is."""
+"""Statistics over the episodes of an evaluation, with confidence intervals."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -15,7 +15,7 @@ Z_95 = 1.96
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """95 % confidence interval of a success rate (Wilson 1927): honest at 0 and 100 %, and for small n."""
+    """95 % confidence interval of a success rate (Wilson 1927): valid at 0 and 100 %, and for small n."""
     if n == 0:
         return 0.0, 1.0
     rate, z = successes / n, Z_95
@@ -32,7 +32,7 @@ def difference_interval(successes_a: int, n_a: int, successes_b: int, n_b: int) 
 
 
 def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | None]:
-    """One method's figures over its episodes; None for what nothing is known of."""
+    """One method's figures over its episodes; None for unknown ones."""
     n, successes = len(results), sum(result.score.success for result in results)
     has_success = not results or any(result.score.has_success for result in results)
     times = [r.score.completion_s for r in results if r.score.completion_s is not None]
@@ -49,15 +49,15 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
         rows = [r.summary if source == "summary" else r.score.metrics for r in results]
         taken = set(out)
         for key in rows[0] if rows else ():
-            name = f"env_{key}" if key in taken else key  # an env may call a figure of its own "success"
+            name = f"env_{key}" if key in taken else key  # an env may have its own "success"
             out[name] = float(np.mean([row[key] for row in rows if key in row]))
     out["seam_jump_max"] = max((r.summary["seam_jump_max"] for r in results), default=0.0)
     return out
 
 
 def what_was_otherwise(results: list[EpisodeResult], *, control_period_ns: int) -> list[str]:
-    """One sentence for each kind of thing that the limits held back, or that did not go as the method says,
-    over all episodes."""
+    """One sentence for each kind of intervention of the limits, or deviation from the method, over all
+    episodes."""
     clips, counts = ClipTally(period_ns=control_period_ns), Counts()
     for result in results:
         clips.add_figures(result.held_back)
@@ -70,7 +70,7 @@ def what_was_otherwise(results: list[EpisodeResult], *, control_period_ns: int) 
 
 
 def to_json(config: Mapping[str, object], results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
-    """How it was made, configuration, summary, failed seeds, and every episode if wanted, as text."""
+    """Provenance, configuration, summary, failed seeds, and every episode if wanted, as text."""
     data: dict[str, object] = {
         "config": dict(config),
         "summary": summarise(results),

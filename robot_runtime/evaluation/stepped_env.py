@@ -1,4 +1,4 @@
-"""An `Env` of plain numbers as the loop wants it, a `RobotEnv`; what an env says is checked here."""
+"""Adapts an `Env` of plain numbers to the loop's `RobotEnv`; checks everything that an env returns."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ class SteppedEnv:
     """One env, an episode at a time."""
 
     def __init__(self, env: Env) -> None:
-        """InvalidValueError: its actions are no plain numbers."""
+        """InvalidValueError: its actions are not plain numbers."""
         self.info: EnvInfo = env.info
         if not all(isinstance(f, Numbers) for f in self.info.schema.action_fields):
             raise InvalidValueError(
@@ -102,7 +102,7 @@ class SteppedEnv:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """What the env raises goes on as it is, with a note that says where in the evaluation it was."""
+        """Add a note to the env's exceptions with their position in the evaluation."""
         try:
             yield
         except Exception as error:
@@ -140,7 +140,7 @@ class SteppedEnv:
 
 
 def as_robot_env(env: object) -> RobotEnv:
-    """The env as the loop wants it; InvalidValueError: it is none, one sentence for all that is missing."""
+    """Adapt the env for the loop; InvalidValueError: one sentence for everything that it lacks."""
     if isinstance(env, RobotEnv):
         _check_reset(env)
         return env
@@ -170,5 +170,5 @@ def _check_reset(env: Env | RobotEnv) -> None:
 
 
 def is_gymnasium(env: object) -> bool:
-    """Whether it is shaped as Gymnasium's envs are."""
+    """Whether it has the interface of Gymnasium's envs."""
     return all(hasattr(env, name) for name in ("observation_space", "action_space", "reset", "step"))

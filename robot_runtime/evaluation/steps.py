@@ -1,9 +1,9 @@
-"""What an expert does in an env, step by step: `record_steps`, kept in a folder, learnt from by `train`.
+"""Records an expert in an env, step by step: `record_steps`, kept in a folder, used by `train`.
 
     shown 0    action 0   shown 1    action 1   shown 2          one episode after the other
        |----------|----------|----------|----------|----->
 
-An expert is a function that is given the env, just reset, and returns one that turns each step into an
+An expert is a function that takes the env, just reset, and returns one that turns each step into an
 action:
 
     def expert(env): return lambda step: step.state[2:4]
@@ -27,32 +27,32 @@ from robot_runtime.core.values.state import readonly
 from robot_runtime.errors import EnvError, InvalidValueError
 
 Expert = Callable[[Any], Callable[[EnvStep], np.ndarray]]
-"""From an env at the start of an episode to what acts in that episode."""
+"""From an env at the start of an episode to a function that acts in that episode."""
 FILE = "steps.npz"
 FORMAT = 1
 STEPS_PER_DISTURBANCE = 5
-"""An action is off by the same for so many steps, and every other time by nothing: what comes and goes from
-step to step leads nowhere."""
+"""The disturbance of an action is constant for this many steps, and every other time zero: noise that changes
+from step to step averages out."""
 _NOISE_STREAM = 0xD157
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedSteps:
-    """Whole episodes, one after the other: N steps of K numbers shown and D told."""
+    """Whole episodes, one after the other: N steps of K numbers shown and D commanded."""
 
     name: str
-    """Of the env."""
+    """Name of the env."""
     schema: Schema
-    """What the env offers a policy, without pictures."""
+    """What the env offers a policy, without images."""
     control_period_ns: int
     task: str
     state_names: tuple[str, ...]
     state: Float[np.ndarray, "N K"]
-    """As it was when the action was chosen."""
+    """The state when the action was chosen."""
     actions: Float[np.ndarray, "N D"]
-    """What the expert said, whatever the env was then told."""
+    """The expert's action, without the noise in the env's command."""
     episode: Int[np.ndarray, " N"]
-    """Which seed each step is of."""
+    """Seed of each step's episode."""
 
     def __post_init__(self) -> None:
         for name, dtype in (("state", float), ("actions", float), ("episode", np.int64)):
@@ -129,7 +129,7 @@ class RecordedSteps:
 
 
 def numbers_of(schema: Schema) -> Numbers:
-    """The only field of an env of plain numbers; InvalidValueError: it is none."""
+    """The only field of an env of plain numbers; InvalidValueError: it has others."""
     if len(schema.action_fields) != 1 or not isinstance(schema.action_fields[0], Numbers):
         raise InvalidValueError(f"steps are recorded of plain numbers, the env has {schema.action_fields}")
     return schema.action_fields[0]
@@ -146,12 +146,12 @@ class ExpertEpisode:
 
 
 def play_expert(env: Env, expert: Expert, *, seed: int, noise: float = 0.0) -> ExpertEpisode:
-    """An expert's episode, to the env's time limit or to its end.
+    """Run an expert for an episode, to the env's time limit or to its end.
 
-    noise: standard deviation of what the env is told beside the expert's action, as a share of half the
-        action's range. The expert goes on from where that leads: so the record shows how to come back.
+    noise: standard deviation of the disturbance that is added to the expert's action, as a share of half
+        the action's range. The expert continues from the disturbed state: so the record shows recoveries.
         With noise a success in any step counts, as the noise may end the last one.
-    EnvError: the expert said something that is no action.
+    EnvError: the expert returned something that is not an action.
     """
     info, rng = env.info, np.random.default_rng([_NOISE_STREAM, seed])
     low, high = _range(info)
@@ -193,7 +193,7 @@ def recorded(info: EnvInfo, episodes: Sequence[ExpertEpisode]) -> RecordedSteps:
 
 
 def record_steps(env: Env, expert: Expert, *, seeds: Sequence[int], noise: float = 0.0) -> RecordedSteps:
-    """What the expert does in the episodes of these seeds that succeed; see `play_expert`."""
+    """Record the expert in the episodes of these seeds that succeed; see `play_expert`."""
     return recorded(env.info, [play_expert(env, expert, seed=seed, noise=noise) for seed in seeds])
 
 

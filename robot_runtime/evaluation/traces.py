@@ -1,13 +1,13 @@
-"""How late answers are: `LatencyTrace`, the same for every method that is compared.
+"""Latency of answers: `LatencyTrace`, the same for every method that is compared.
 
-A trace is a function of the time of capture, and not of the request's number: a method that asks more often
-meets the same network, only more often. It is a row of slots that starts anew when it ends.
+A trace is a function of the capture time, and not of the request's number: a method that asks more often
+meets the same network, only more often. It is a row of slots that repeats at its end.
 
     capture    0        50       100      150      200 ms
                |--------|--------|--------|--------|---
     delay         100      100      600      lost         counted from capture to the whole answer
 
-Each episode begins somewhere else in the trace, at a place drawn from the episode's seed.
+Each episode starts at a point of the trace that is drawn from the episode's seed.
 """
 
 import json
@@ -24,7 +24,7 @@ from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 SLOT_NS = 50 * NS_PER_MS
 LOST = -1
-"""In place of a delay: what was captured in this slot is never answered."""
+"""In place of a delay: observations captured in this slot are never answered."""
 NUM_SLOTS = 2400
 """Two minutes: longer than any episode."""
 MIN_DEADLINE_NS = NS_PER_S
@@ -34,14 +34,14 @@ _OFFSET_STREAM = 0x7ACE
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LatencyTrace:
-    """The delay from capture to the end of the answer, for every time of capture."""
+    """The delay from capture to the end of the answer, for every capture time."""
 
     name: str
     delays_ns: Int[np.ndarray, " n"]
-    """Of each slot [ns]; `LOST` where there is no answer."""
+    """Delay of each slot [ns]; `LOST` where there is no answer."""
     slot_ns: int = SLOT_NS
     starts_with_episode: bool = False
-    """Slot 0 is the start of the episode and the last slot goes on for good: for what a start is like."""
+    """Slot 0 is the start of the episode and the last slot continues for ever: to model a start."""
 
     def __post_init__(self) -> None:
         delays = readonly(self.delays_ns, dtype=np.int64)
@@ -56,30 +56,30 @@ class LatencyTrace:
             )
 
     def offset_ns(self, seed: int) -> int:
-        """Where in the trace the episode of this seed begins [ns]; on a slot's edge."""
+        """Start of this seed's episode in the trace [ns]; on a slot's edge."""
         if self.starts_with_episode:
             return 0
         rng = np.random.default_rng([_OFFSET_STREAM, seed])
         return int(rng.integers(2**62)) % len(self.delays_ns) * self.slot_ns
 
     def delay_ns(self, t_ns: int) -> int | None:
-        """Delay of what is captured at a time of the trace [ns]; None if it is lost."""
+        """Delay of an observation captured at a time of the trace [ns]; None if it is lost."""
         slot, n = t_ns // self.slot_ns, len(self.delays_ns)
         delay = int(self.delays_ns[min(slot, n - 1) if self.starts_with_episode else slot % n])
         return None if delay == LOST else delay
 
     def quantile_ns(self, quantile: float) -> int:
-        """A quantile of the delays of what is answered [ns]."""
+        """A quantile of the delays of answered slots [ns]."""
         return int(np.quantile(self.delays_ns[self.delays_ns != LOST], quantile, method="higher"))
 
     @property
     def deadline_ns(self) -> int:
-        """How long a sensible client waits for an answer [ns]: twice the 99th percentile, at least 1 s."""
+        """Timeout of a sensible client [ns]: twice the 99th percentile, at least 1 s."""
         return max(2 * self.quantile_ns(0.99), MIN_DEADLINE_NS)
 
     @property
     def fingerprint(self) -> str:
-        """Differs between traces that differ in anything but their names."""
+        """A hash of everything but the name."""
         head = f"{self.slot_ns} {self.starts_with_episode} ".encode()
         return sha256(head + self.delays_ns.astype("<i8").tobytes()).hexdigest()[:16]
 
@@ -106,12 +106,12 @@ class LatencyTrace:
 
 
 def constant(delay_ms: float) -> LatencyTrace:
-    """Always the same delay."""
+    """A constant delay."""
     return LatencyTrace(name=f"{delay_ms:g}ms", delays_ns=np.array([round(delay_ms * NS_PER_MS)]))
 
 
 def lognormal(*, median_ms: float = 200.0, sigma: float = 0.35, seed: int = 0) -> LatencyTrace:
-    """Independent lognormal delays: what a busy network and a shared GPU look like.
+    """Independent lognormal delays: a model of a busy network and a shared GPU.
 
     sigma: of the logarithm; 0.35 puts the 99th percentile at 2.3 times the median.
     """
@@ -130,7 +130,7 @@ def spikes(
 def loss_bursts(
     *, base_ms: float = 100.0, every_s: float = 4.0, longest_s: float = 0.5, seed: int = 0
 ) -> LatencyTrace:
-    """A steady delay, and bursts in which nothing is answered.
+    """A steady delay, and bursts without any answer.
 
     every_s: mean of the exponentially distributed time from the end of a burst to the next [s].
     longest_s: a burst lasts between one slot and this, uniform [s].
@@ -163,7 +163,7 @@ def standard_traces() -> dict[str, LatencyTrace]:
 def find_trace(name_or_path: str) -> LatencyTrace:
     """A standard trace by name, a constant one such as "300ms", or the one in a file.
 
-    UnknownNameError lists the names there are.
+    UnknownNameError lists the valid names.
     """
     if name_or_path in (traces := standard_traces()):
         return traces[name_or_path]

@@ -13,7 +13,7 @@ from robot_runtime.processes import interrupts_kept_from_children
 
 @contextlib.contextmanager
 def worker_pool(num_workers: int, *, threads: int | None = None) -> Iterator[Pool]:
-    """Fresh interpreters that leave Ctrl-C to their parent, and end with the block whatever happens in it.
+    """Fresh interpreters that leave Ctrl-C to their parent, and end with the block in any case.
 
     threads: of torch in each worker, as the workers share the cores; None leaves the number to torch.
     """

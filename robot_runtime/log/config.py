@@ -1,4 +1,4 @@
-"""Whether and where a run is logged, and what the log says of the run: `LogConfig`, `RunInfo`."""
+"""Whether and where a run is logged, and what its log records about it: `LogConfig`, `RunInfo`."""
 
 import hashlib
 import json
@@ -15,19 +15,19 @@ from robot_runtime.log import DEFAULT_FOLDER
 from robot_runtime.log.field_types import checks_of
 
 MAX_PERIOD_NS = 60_000_000_000
-"""Of a control loop [ns]."""
+"""Maximum control period [ns]."""
 FORMAT = 1
-"""Of logs; a reader takes this one and says so of others."""
+"""Version of the log format; a reader accepts this one and names others in its error."""
 
 
 @dataclass(frozen=True)
 class All:
-    """Everything is written, from begin to end."""
+    """Write everything, from start to end."""
 
 
 @dataclass(frozen=True)
 class LastSeconds:
-    """The newest seconds are held in memory, and written when somebody orders it, a fault happens or an
+    """Hold the newest seconds in memory, and write them when an operator orders it, a fault happens or an
     episode fails."""
 
     seconds: float = 30.0
@@ -39,35 +39,35 @@ class LastSeconds:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Nothing is written: for a run that is only looked at, on its page."""
+    """Write nothing: for a run that is only watched, on its page."""
 
 
 Keep = All | LastSeconds | Nothing
 
 
 def keep_of(text: str) -> Keep:
-    """What a person writes of it: all, or last:30s. InvalidValueError: something else."""
+    """Parse the option's text: all, or last:30s. InvalidValueError: something else."""
     if text == "all":
         return All()
     found = re.fullmatch(r"last:(\d+(?:\.\d+)?)s?", text)
     if found is None:
-        raise InvalidValueError(f"takes all, or last:30s for the newest 30 seconds, got {text!r:.100}")
+        raise InvalidValueError(f"expected all, or last:30s for the newest 30 seconds, got {text!r:.100}")
     return LastSeconds(float(found[1]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """Where a run's log goes, and what of it is kept."""
+    """Where a run's log goes, and how much of it is kept."""
 
     folder: Path = DEFAULT_FOLDER
-    """Each run is a file of its own in it."""
+    """Folder with one file per run."""
     keep: Keep = All()
     max_bytes: int | None = 20_000_000_000
-    """Of all logs in the folder; the oldest go when a run begins. None: no limit."""
+    """Maximum size of all logs in the folder; a new run removes the oldest. None: no limit."""
     max_age_s: float | None = None
-    """Older logs go when a run begins. None: however old."""
+    """Maximum age; a new run removes older logs. None: no limit."""
     jpeg_quality: int = 90
-    """Of the pictures, 1 to 100."""
+    """JPEG quality of the images, 1 to 100."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -81,60 +81,60 @@ class LogConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """What a log says of its run before anything has happened."""
+    """What a log records about its run at the start."""
 
     task: str
     robot: str
-    """What the robot is called."""
+    """Name of the robot."""
     schema: Schema
-    """What the robot has: names the columns of states and commands."""
+    """Schema of the robot: names the columns of states and commands."""
     policy: PolicyInfo
     control_period_ns: int
-    """From one tick to the next [ns]."""
+    """Time from one tick to the next [ns]."""
     started_wall_ns: int
-    """When the log began, by the calendar: since 1970, UTC [ns]."""
+    """Calendar time at the start of the log: since 1970, UTC [ns]."""
     started_ns: int
-    """The same by the clock that all other times here are of [ns]."""
+    """The same by the run's clock, which all other times here use [ns]."""
     is_part: bool = False
-    """Whether it may begin in mid-run, as the last seconds before something happened do."""
+    """Whether it may begin in mid-run, as the last seconds before an event do."""
     is_virtual: bool = False
     """Whether that clock was a simulation's, in which a policy's delay is drawn."""
     method: str = ""
-    """How its chunks were run, for people; the journal has it exactly."""
+    """Method that ran its chunks, in words; the journal has it exactly."""
     seed: int = 0
     address: str = ""
-    """Of the policy's server."""
+    """Address of the policy's server."""
     model: str = ""
-    """What the robot looks like, for pages: a file, or a name that `robot-runtime page --model` takes."""
+    """The robot's 3D model for pages: a file, or a name that `robot-runtime page --model` takes."""
     has_policy: bool = True
-    """Whether one was asked at all; if not, a person drove alone, and `policy` says what she could move."""
+    """Whether a policy was asked; if not, a person drove alone, and `policy` declares what could be moved."""
     made_by: Mapping[str, Any] = field(default_factory=dict)
-    """Date, command, commit and versions of what computed."""
+    """Date, command, commit and versions of the software."""
     format: int = FORMAT
 
     @property
     def offset_ns(self) -> int:
-        """From the run's clock to the calendar's; 0 of a virtual one [ns]."""
+        """Offset from the run's clock to calendar time; 0 for a virtual one [ns]."""
         return 0 if self.is_virtual else self.started_wall_ns - self.started_ns
 
     @property
     def policy_hash(self) -> str:
-        """SHA-256 of what the policy says of itself."""
+        """SHA-256 of the policy's description."""
         return hashlib.sha256(json.dumps(self.policy.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
-        """One text for the file."""
+        """Encode as one text for the file."""
         plain = {**vars(self), "schema": self.schema.to_dict(), "policy": self.policy.to_dict()}
         return json.dumps({**plain, "policy_hash": self.policy_hash})
 
     @classmethod
     def from_json(cls, text: str) -> "RunInfo":
-        """Inverse of `to_json`. InvalidValueError: it is none, or of another version of the format."""
+        """Inverse of `to_json`. InvalidValueError: not such a text, or of another version of the format."""
         try:
             data = json.loads(text)
             theirs = data["format"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InvalidValueError(f"the log does not say what run it is of: {error}") from error
+            raise InvalidValueError(f"the log does not declare its run: {error}") from error
         if theirs != FORMAT:
             age = "an older" if isinstance(theirs, int) and theirs < FORMAT else "a newer"
             raise InvalidValueError(
@@ -167,7 +167,7 @@ class RunInfo:
 
     @property
     def version(self) -> str:
-        """Of the runtime that wrote it."""
+        """Version of the runtime that wrote it."""
         return _version(vars(self))
 
 

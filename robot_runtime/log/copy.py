@@ -1,4 +1,4 @@
-"""A log written anew: `recovered`, whole again from one that was cut; `cut_out`, a part of it."""
+"""Writes a log anew: `recovered` repairs one that was cut; `cut_out` extracts a part."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from robot_runtime.log.ring import JOURNAL
 
 
 def recovered(log: RunLog, path: Path, *, on_message: Callable[[], None] = lambda: None) -> int:
-    """Write all that can be read into a file that every program opens; returns how many messages that are."""
+    """Write all readable messages into a file that every program opens; returns their number."""
     return _copied(log, path, 0, 2**63, is_part=log.info.is_part, on_message=on_message)
 
 
@@ -24,14 +24,14 @@ def cut_out(
     end_s: float | None = None,
     on_message: Callable[[], None] = lambda: None,
 ) -> int:
-    """Write what lies from start_s to before end_s, counted from the first tick [s].
+    """Write the messages from start_s to before end_s, counted from the first tick [s].
 
-    Returns how many messages. A part from the very begin can be replayed, others cannot.
-    InvalidValueError: nothing lies there.
+    Returns their number. A part from the very beginning can be replayed, others cannot.
+    InvalidValueError: there are none.
     """
     begin_ns = next((row.tick.now_ns for row in log.ticks()), None)
     if begin_ns is None:
-        raise InvalidValueError(f"{log.path} has no control step in it")
+        raise InvalidValueError(f"{log.path} has no control tick in it")
     begin_ns += log.info.offset_ns
     start_ns = 0 if start_s <= 0.0 else begin_ns + round(start_s * 1e9)
     end_ns = 2**63 if end_s is None else begin_ns + round(end_s * 1e9)

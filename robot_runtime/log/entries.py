@@ -1,4 +1,4 @@
-"""What a log is told beside the journal of its executor: `LogEntry`."""
+"""Entries of a log beside the journal of its executor: `LogEntry`."""
 
 from msgspec import Struct
 
@@ -15,21 +15,21 @@ class Line(Struct, frozen=True, gc=False):
 
 
 class Sent(Struct, frozen=True, gc=False):
-    """What the drivers made of the tick's command; it follows its tick."""
+    """The command that the drivers sent for the tick before it."""
 
     command: Command
 
 
 class Timed(Struct, frozen=True, gc=False):
-    """How the control loop kept time with this tick."""
+    """Timing of the control loop in this tick."""
 
     now_ns: int
     lateness_ns: int
-    """How long after its deadline it began [ns]."""
+    """Start of the tick after its deadline [ns]."""
     num_skipped: int
-    """Deadlines before it that passed unserved."""
+    """Deadlines before it that were missed."""
     took_ns: int
-    """From its begin to the command on its way [ns]."""
+    """From its start until its command was sent [ns]."""
 
 
 class Fault(Struct, frozen=True, gc=False):
@@ -40,11 +40,11 @@ class Fault(Struct, frozen=True, gc=False):
 
 
 class Arrived(Struct, frozen=True, gc=False):
-    """Rows of an answer came off the network; the executor took them after that."""
+    """Rows of an answer have arrived from the network; the executor took them after that."""
 
     request_id: int
     sent_ns: int
-    """When the request was handed to the network [ns]."""
+    """When the request was passed to the network [ns]."""
     arrived_ns: int
 
 

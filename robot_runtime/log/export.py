@@ -1,4 +1,4 @@
-"""The numbers of a log for other programs: a row for each control step, as CSV or JSON."""
+"""Exports the numbers of a log for other programs: a row for each control tick, as CSV or JSON."""
 
 import csv
 import json
@@ -16,22 +16,22 @@ from robot_runtime.log.reader import LoggedTick, RunLog
 
 
 def export(log: RunLog, path: Path, *, on_row: Callable[[], None] = lambda: None) -> int:
-    """Write a file whose name ends in .csv or .json; returns how many rows it has.
+    """Write a file whose name ends in .csv or .json; returns the number of its rows.
 
-    InvalidValueError: another ending, or no control step in the log.
+    InvalidValueError: another ending, or no control tick in the log.
     """
     if path.suffix not in (".csv", ".json"):
         raise InvalidValueError(f"numbers are exported to a file that ends in .csv or .json, got {path}")
     rows = _counted(numbers(log), on_row)
     first = next(rows, None)
     if first is None:
-        raise InvalidValueError(f"{log.path} has no control step in it")
+        raise InvalidValueError(f"{log.path} has no control tick in it")
     return _to_csv(path, first, rows) if path.suffix == ".csv" else _to_json(log, path, [first, *rows])
 
 
 def numbers(log: RunLog) -> Iterator[dict[str, Any]]:
-    """One row a control step: t_ns, state.NAME, command.NAME, sent.NAME, policy_command.NAME, and what the
-    runtime was doing."""
+    """One row per control tick: t_ns, state.NAME, command.NAME, sent.NAME, policy_command.NAME, and the state
+    of the runtime."""
     for row in log.ticks():
         yield _row(log, row)
 
@@ -40,12 +40,12 @@ def _row(log: RunLog, row: LoggedTick) -> dict[str, Any]:
     tick, schema = row.tick, log.info.schema
     out: dict[str, Any] = {"t_ns": tick.now_ns, "state_t_ns": row.state.t_ns}
     out |= {f"state.{name}": value for name, value in state_numbers(row.state, schema).items()}
-    said: dict[str, Command | None] = {
+    commands: dict[str, Command | None] = {
         "command": tick.command,
         "sent": tick.sent,
         "policy_command": getattr(tick, "policy_command", None),
     }
-    for what, command in said.items():
+    for what, command in commands.items():
         if command is not None:
             out |= {f"{what}.{name}": value for name, value in command_numbers(command, schema).items()}
     out |= {
@@ -66,7 +66,7 @@ def _row(log: RunLog, row: LoggedTick) -> dict[str, Any]:
 def _to_csv(path: Path, first: dict[str, Any], rows: Iterator[dict[str, Any]]) -> int:
     count = 0
     with path.open("w", newline="") as file:
-        # The columns are the first row's: what comes up later only is in the JSON.
+        # The columns are the first row's: later ones only are in the JSON.
         writer = csv.DictWriter(file, list(first), extrasaction="ignore")
         writer.writeheader()
         for row in chain([first], rows):

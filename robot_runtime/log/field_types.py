@@ -1,6 +1,6 @@
-"""Whether the fields of a value that a file held have the types and shapes that its class declares.
+"""Checks that decoded fields have the types and shapes that their class declares.
 
-A log may come from a stranger: a value is checked once, where it enters, so that no reader meets a text for a
+A log may be untrusted: a value is checked once, where it is decoded, so that no reader gets a text for a
 number or an array with another number of axes.
 """
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 Check = Callable[[Any, dict[str, int]], bool]
-"""Takes a value, and the sizes of the named axes that other fields of the same object have."""
+"""Takes a value, and the sizes of named axes found in other fields of the same object."""
 _INT64 = 2**63
 
 
@@ -73,7 +73,7 @@ def _mapping_of(each: Check) -> Check:
 
 
 def _of_shape(axes: str) -> Check:
-    """axes: as in `Float[np.ndarray, "6 N"]`: a number is that size, a name the same size in all fields."""
+    """axes: as in `Float[np.ndarray, "6 N"]`: a number is a size, a name the same size in all fields."""
     names = axes.split()
 
     def check(value: Any, sizes: dict[str, int]) -> bool:

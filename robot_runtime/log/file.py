@@ -1,4 +1,4 @@
-"""The MCAP file of a run: `LogFile`. What it was given is with the operating system at every `flush`."""
+"""The MCAP file of a run: `LogFile`. Each `flush` passes everything to the operating system."""
 
 import contextlib
 import fcntl
@@ -16,21 +16,21 @@ from robot_runtime.log.people import json_schema
 from robot_runtime.log.records import CRC, Channel, crc_of
 
 PROFILE = "robot-runtime"
-"""In the header of our files."""
+"""Profile in the header of our files."""
 CHUNK_BYTES = 256 * 1024
-"""After so much a chunk is written, however little time has passed."""
+"""Size at which a chunk is written, however little time has passed."""
 INFO, END = "run", "end"
-"""Names of the metadata that a log begins and ends with."""
+"""Names of the metadata at the beginning and the end of a log."""
 
 
 class Sink(Protocol):
-    """Where messages go: a file, or memory."""
+    """Destination of messages: a file, or memory."""
 
     files: list[Path]
-    """What was written so far."""
+    """The files that were written so far."""
 
     def add(self, topic: str, log_ns: int, data: bytes, example: Any) -> None:
-        """example: the value that `data` is of, if it is JSON of a kind of its own."""
+        """example: the value that `data` encodes, for a JSON message with a schema of its own."""
         ...
 
     def flush(self) -> None: ...
@@ -38,12 +38,12 @@ class Sink(Protocol):
     def close(self, end: Mapping[str, str]) -> None: ...
 
     def keep(self, why: str, seconds: float | None = None) -> None:
-        """Something has happened for which the last seconds are worth keeping."""
+        """Note an event for which the last seconds are worth keeping."""
         ...
 
 
 class LogFile:
-    """One file, written by one thread. OSError from any of it: the disk is full, or gone."""
+    """One file, written by one thread. Any method may raise OSError: the disk is full, or gone."""
 
     def __init__(self, path: Path, info: RunInfo) -> None:
         """FileExistsError: there is such a file."""
@@ -51,7 +51,7 @@ class LogFile:
 
         self.path, self.files = path, [path]
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that tidy the folder see it is in use
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # marks it as in use for `folder.tidy`
         self._file = io.FileIO(number, "w")
         self._buffered = io.BufferedWriter(self._file, 64 * 1024)
         self._writer: Writer = Writer(
@@ -66,7 +66,7 @@ class LogFile:
         self._buffered.flush()
 
     def add(self, topic: str, log_ns: int, data: bytes, example: Any) -> None:
-        """A message of a topic."""
+        """Write a message of a topic."""
         channel = self._channels.get(topic)
         if channel is None:
             channel = self._channels[topic] = self._register(topic, example)
@@ -81,13 +81,13 @@ class LogFile:
         return self._writer.register_channel(topic, message_encoding, number)
 
     def flush(self) -> None:
-        """Hand all of it to the operating system: from here on a kill of this process loses none of it."""
+        """Pass everything to the operating system: a killed process loses nothing of it."""
         self._writer.flush()
         if os.fstat(self._file.fileno()).st_nlink == 0:
-            raise OSError(f"somebody has removed {self.path}")
+            raise OSError(f"{self.path} was removed while it was written")
 
     def close(self, end: Mapping[str, str]) -> None:
-        """Write the index, and what the run came to."""
+        """Write the index, and the result of the run."""
         try:
             self._add_metadata(END, end)
             self._writer.finish()
@@ -96,16 +96,16 @@ class LogFile:
             self.abandon()
 
     def keep(self, why: str, seconds: float | None = None) -> None:
-        """It is all here."""
+        """Do nothing: everything is in the file."""
 
     def abandon(self) -> None:
-        """Leave it as it is: what was flushed can be read."""
+        """Leave the file as it is: flushed messages can be read."""
         with contextlib.suppress(OSError):
             self._file.close()
 
 
 def described(topic: str, example: Any) -> tuple[str, str, bytes, str]:
-    """A topic's schema: its name, its encoding, itself; and how its messages are encoded."""
+    """Describe a topic: its schema's name, encoding and content, and the encoding of its messages."""
     if isinstance(example, Channel):  # of another file
         schema = example.schema
         about = (schema.name, schema.encoding, schema.data) if schema else ("", "", b"")

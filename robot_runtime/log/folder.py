@@ -1,4 +1,4 @@
-"""A folder of runs: a name for a new one, and what is too old or too much goes."""
+"""A folder of runs: names new logs, and removes those that are too old or too many."""
 
 import contextlib
 import fcntl
@@ -20,9 +20,9 @@ _TRIES = 1000
 
 
 def new_file(config: LogConfig, info: RunInfo) -> LogFile:
-    """The file of a run that begins now, with a name that no other has. Old runs go first.
+    """Open the file of a new run, with a unique name, after removing old runs.
 
-    InvalidValueError: the folder cannot be written to.
+    InvalidValueError: the folder is not writable.
     """
     began = datetime.fromtimestamp(info.started_wall_ns / 1e9).strftime("%Y%m%d-%H%M%S")
     task = _plain(info.task) or _plain(info.robot) or "run"
@@ -39,12 +39,12 @@ def new_file(config: LogConfig, info: RunInfo) -> LogFile:
 
 
 def _plain(text: str) -> str:
-    """As a part of a file's name."""
+    """Make it part of a file name."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:_MAX_TASK]
 
 
 def check_folder(config: LogConfig) -> None:
-    """InvalidValueError: it cannot be written to."""
+    """InvalidValueError: it is not writable."""
     try:
         config.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=config.folder) as file:
@@ -59,9 +59,9 @@ def _refusal(config: LogConfig, error: OSError) -> InvalidValueError:
 
 
 def tidy(config: LogConfig, *, now_s: float | None = None) -> list[Path]:
-    """Remove logs that are older than may be, and the oldest of too many; returns those that went.
+    """Remove logs beyond the maximum age, and the oldest beyond the maximum size; returns what was removed.
 
-    Only files that are logs of ours, by name and by content, and that nobody is writing.
+    Only files that are our logs, by name and by content, and that no process is writing.
     """
     now_s = time.time() if now_s is None else now_s
     found = []
@@ -88,7 +88,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _removed(path: Path) -> bool:
-    """Whether it is gone; one that is being written stays."""
+    """Remove it unless it is being written; return whether it is gone."""
     try:
         number = os.open(path, os.O_RDONLY)
     except OSError:

@@ -1,14 +1,14 @@
 """The runtime's values as msgpack and back, exact to the last bit, NaN and infinity included.
 
-    a value of ours    {"": its name, field: value, ...}         of the classes that `KNOWN` lists, no others
+    a value of ours    {"": its name, field: value, ...}         of the classes in `_classes`, no others
     an array           Ext 1: float64 in one dimension; Ext 2: any other, dtype and shape in front
     a pose             Ext 3: rotation (9) by rows and translation (3), float64
     kinematics         their joints in numbers, `Joint`, from which Pinocchio's model is built again
-    a picture          its time alone: pictures have channels of their own
+    an image           its time alone: images have channels of their own
     anything else      {"": "Foreign", "text": what it was}: a function or an object of the user's
 
-`Foreign` comes back as such; code that needs the value raises an error. What comes back is checked
-against the classes' annotations, and no native deserialiser sees any of it.
+`Foreign` is decoded as such; code that needs the value raises an error. Decoded values are checked against
+the classes' annotations, and no native deserialiser sees any of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,14 +49,14 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.log.field_types import Check, checks_of
 
 LINE, ARRAY, POSE, OLD_MODEL = 1, 2, 3, 4
-"""Extensions. The last is Pinocchio's own text, which logs had before: it is never read."""
+"""Extension codes. The last is Pinocchio's own text, which older logs had: it is never read."""
 _FLOAT = np.dtype(np.float64)
 _KINDS = "fiub"
-"""Of arrays: floats, whole numbers, truth values."""
+"""Kinds of arrays: floats, integers, booleans."""
 
 
 class FormError(ValueError):
-    """Bytes that are no value of ours, damaged, or of a newer version; says what they hold."""
+    """Bytes that are not a value of ours, damaged, or of a newer version; reports what they hold."""
 
 
 class HandPoseOf(Struct, frozen=True):
@@ -66,15 +66,15 @@ class HandPoseOf(Struct, frozen=True):
 
 
 class Joint(Struct, frozen=True):
-    """One joint of a model; those of one body that has several are its `of_body`."""
+    """One joint of a model; the joints of a composite are its `of_body`."""
 
     kind: str
     """Name of Pinocchio's class: one of those below."""
     placement: pin.SE3
-    """In the joint that carries it."""
+    """Pose in the joint that carries it."""
     axis: Float[np.ndarray, "3"] | None = None
     parent: int = 0
-    """Number of that joint; 0: the mount."""
+    """Number of the joint that carries it; 0: the mount."""
     of_body: tuple["Joint", ...] = ()
 
 
@@ -124,11 +124,11 @@ class Forms:
         self._encoder, self._decoder = Encoder(), Decoder(ext_hook=_from_ext)
 
     def encode(self, value: object) -> bytes:
-        """Of one value, or of a list of them."""
+        """Encode one value, or a list of them."""
         return self._encoder.encode(self.form_of(value))
 
     def decode(self, data: bytes) -> Any:
-        """Inverse of `encode`, lists as tuples; FormError: it is none, or of a version with other fields."""
+        """Inverse of `encode`, lists as tuples; FormError: other bytes, or a version with other fields."""
         try:
             return self.value_of(self._decoder.decode(data))
         except FormError:
@@ -139,7 +139,7 @@ class Forms:
     # ---- to plain values -------------------------------------------------------------------------
 
     def form_of(self, value: Any) -> Any:
-        """Of plain values that msgpack has."""
+        """Convert to plain values that msgpack has."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -190,18 +190,18 @@ class Forms:
             return {key: self.value_of(each) for key, each in form.items()}
         known = _BUILT.get(name) or self._known.get(name) if isinstance(name, str) else None
         if known is None:
-            raise FormError(f"it holds a value of a kind that this version does not know: {name!r:.60}")
+            raise FormError(f"expected a value of a kind that this version knows, got {name!r:.60}")
         if isinstance(known, type) and issubclass(known, Enum):
             return known[form["="]]
         fields = {key: self.value_of(each) for key, each in form.items() if key}
-        if name in _LIMITED:  # an older log does not say it: whatever was driven was meant
+        if name in _LIMITED:  # older logs do not declare it: their robots ran with these limits
             fields.setdefault("unusual", True)
         if (checks := self._checks.get(name)) is None:
             checks = self._checks[name] = checks_of(known)
         sizes: dict[str, int] = {}
         for key, each in fields.items():
             if (check := checks.get(key)) is not None and not check(each, sizes):
-                raise FormError(f"the {key} of a {name} is no such thing: {each!r:.100}")
+                raise FormError(f"the {key} of a {name} has another type or shape: {each!r:.100}")
         return known(**fields)
 
 
@@ -219,7 +219,7 @@ def _array_form(array: np.ndarray) -> Ext:
     if array.dtype == _FLOAT and array.ndim == 1:
         return Ext(LINE, array.tobytes())
     if array.dtype.kind not in _KINDS:
-        raise FormError(f"an array of {array.dtype} is no value of a run")
+        raise FormError(f"expected an array of numbers, got one of {array.dtype}")
     head = msgspec.msgpack.encode((array.dtype.str, array.shape))
     return Ext(ARRAY, len(head).to_bytes(2, "little") + head + array.tobytes())
 
@@ -234,7 +234,7 @@ def _from_ext(code: int, data: memoryview) -> Any:
             name, shape = msgspec.msgpack.decode(whole[2:end], type=tuple[str, tuple[int, ...]])
             dtype = np.dtype(name)
             if dtype.kind not in _KINDS:
-                raise FormError(f"an array of {dtype} is no value of a run")
+                raise FormError(f"expected an array of numbers, got one of {dtype}")
             array = np.frombuffer(whole[end:], dtype) if len(whole) > end else np.zeros(0, dtype)
             return array.reshape(shape)
         case 3:
@@ -242,7 +242,7 @@ def _from_ext(code: int, data: memoryview) -> Any:
             return pin.SE3(numbers[:9].reshape(3, 3), numbers[9:])
         case 4:
             return Foreign("a kinematic model in the form of an older version")
-    raise FormError(f"it holds an extension {code} that this version does not know")
+    raise FormError(f"expected an extension that this version knows, got {code}")
 
 
 def _pose_form(pose: pin.SE3) -> Ext:
@@ -250,7 +250,7 @@ def _pose_form(pose: pin.SE3) -> Ext:
 
 
 def _kinematics_of(value: object) -> object:
-    """What a log can hold of somebody's kinematics: its model, if it has one."""
+    """The part of a user's kinematics that a log can hold: its model, if it has one."""
     return value if isinstance(value, ModelKinematics) else getattr(value, "model_kinematics", None)
 
 
@@ -270,7 +270,7 @@ def _kinematics_form(kinematics: ModelKinematics) -> dict[str, Any] | Foreign:
 
 
 def _joint(joint: Any, placement: pin.SE3, parent: int = 0) -> Joint:
-    """FormError: it is of a kind that a log does not hold."""
+    """FormError: a log does not hold joints of its kind."""
     kind = joint.shortname()
     if kind == _OF_BODY:
         whole = joint.extract() if isinstance(joint, pin.JointModel) else joint
@@ -292,7 +292,7 @@ def _kinematics(
     p_BA: tuple[float, float, float],
     yaw: float,
 ) -> ModelKinematics:
-    """Inverse of `_kinematics_form`. FormError: there can be no such model."""
+    """Inverse of `_kinematics_form`. FormError: such a model is impossible."""
     if len(joints) > MAX_JOINTS:
         raise FormError(f"expected a model of at most {MAX_JOINTS} joints, got {len(joints)}")
     model = pin.Model()
@@ -346,7 +346,7 @@ def _picture_form(image: state.Image) -> dict[str, Any]:
 
 
 def _picture(t_ns: int) -> state.Image:
-    """One that was taken then; what it showed is in its camera's channel."""
+    """An image of that time; its pixels are in its camera's channel."""
     return state.Image(t_ns=t_ns, pixels=_NO_PIXELS)
 
 
@@ -361,7 +361,7 @@ _SPECIAL: Mapping[type, Callable[[Any], Any]] = {
     WholeBody: _body_form,
 }
 _AGAIN = (ModelKinematics, WholeBody)
-"""Whose forms hold values of ours again."""
+"""Types whose forms contain values of ours again."""
 _BUILT: Mapping[str, Callable[..., Any]] = {
     "HandPoseOf": _hand_pose,
     "Image": _picture,

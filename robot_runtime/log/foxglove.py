@@ -1,6 +1,6 @@
-"""Messages that Foxglove and its relatives know: log lines as JSON, pictures as protobuf.
+"""Messages in Foxglove's schemas: log lines as JSON, images as protobuf.
 
-Schemas: https://github.com/foxglove/foxglove-sdk/tree/main/schemas (MIT). A test holds these bytes against
+Schemas: https://github.com/foxglove/foxglove-sdk/tree/main/schemas (MIT). A test compares these bytes with
 the official encoder's.
 """
 
@@ -37,7 +37,7 @@ INFO, WARNING, ERROR = 2, 3, 4
 
 
 def log_message(t_ns: int, level: int, text: str) -> dict[str, object]:
-    """foxglove.Log; t_ns: by the calendar."""
+    """foxglove.Log; t_ns: calendar time."""
     return {
         "timestamp": {"sec": t_ns // NS_PER_S, "nsec": t_ns % NS_PER_S},
         "level": level,
@@ -48,11 +48,11 @@ def log_message(t_ns: int, level: int, text: str) -> dict[str, object]:
     }
 
 
-# ---- protobuf, as much of it as a picture takes ------------------------------------------------------------
+# ---- protobuf, as much of it as an image needs -------------------------------------------------------------
 
 
 def compressed_image(t_ns: int, jpeg: bytes, camera: str) -> bytes:
-    """foxglove.CompressedImage; t_ns: by the calendar."""
+    """foxglove.CompressedImage; t_ns: calendar time."""
     seconds, rest = divmod(t_ns, NS_PER_S)
     stamp = (_number(1, seconds) if seconds else b"") + (_number(2, rest) if rest else b"")
     head = _bytes(1, stamp) + _head(2, len(jpeg))
@@ -60,21 +60,21 @@ def compressed_image(t_ns: int, jpeg: bytes, camera: str) -> bytes:
 
 
 def jpeg_of(message: bytes) -> bytes:
-    """The picture in a foxglove.CompressedImage. ValueError: there is none."""
+    """The JPEG in a foxglove.CompressedImage. ValueError: there is none."""
     at = 0
     while at < len(message):
         tag, at = _varint_at(message, at)
         if tag & 7 != 2:
-            raise ValueError("a CompressedImage has no field of that kind")
+            raise ValueError("expected a field of a CompressedImage, got one of another kind")
         length, at = _varint_at(message, at)
         if tag >> 3 == 2:
             return message[at : at + length]
         at += length
-    raise ValueError("a CompressedImage without a picture")
+    raise ValueError("expected a CompressedImage with data, got none")
 
 
 def image_schema() -> bytes:
-    """The FileDescriptorSet of foxglove.CompressedImage and what it needs."""
+    """The FileDescriptorSet of foxglove.CompressedImage and its dependencies."""
     stamp = _file(
         "google/protobuf/timestamp.proto",
         "google.protobuf",

@@ -1,10 +1,10 @@
-"""What people and Foxglove see of a run: messages by topic, made of the entries of a log.
+"""What operators and Foxglove see of a run: messages by topic, made from the entries of a log.
 
 /state /command /sent /policy_command    numbers by part and column, at most 50 times a second
 /mode /timing                            as often, and at every change of mode
 /chunk /plan                             asked, a part came, its rows run, dropped and why; where they lead
 /log /fault                              lines (foxglove.Log), what should not have happened
-/camera/NAME                             pictures (foxglove.CompressedImage)
+/camera/NAME                             images (foxglove.CompressedImage)
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ from robot_runtime.log.entries import Fault, Line, LogEntry, Sent, Timed
 from robot_runtime.log.plans import Plans
 
 PERIOD_NS = NS_PER_S // 50
-"""Between two states or commands for people [ns]; the journal has all of them."""
+"""Minimum time between two states or commands for people [ns]; the journal has all of them."""
 FULLEST: Mapping[str, dict[str, Any]] = MappingProxyType(
     {
         "/chunk": {
@@ -46,12 +46,12 @@ FULLEST: Mapping[str, dict[str, Any]] = MappingProxyType(
         },
     }
 )  # fmt: skip
-"""All that messages of a topic may have, where the first of them does not have it."""
+"""All fields that messages of a topic may have, for topics whose first message lacks some."""
 _TAKEN = (PartOutcome.RUNS, PartOutcome.WAITS)
 
 
 @dataclass(frozen=True)
-class Said:
+class TopicMessage:
     """One message, to be written as JSON."""
 
     topic: str
@@ -60,7 +60,7 @@ class Said:
 
 
 class People:
-    """Makes messages of entries; one thread owns it."""
+    """Makes messages from entries; one thread owns it."""
 
     def __init__(self, schema: Schema, spec: ActionSpec) -> None:
         """spec: of the policy's rows."""
@@ -72,10 +72,10 @@ class People:
         self._running: int | None = None
         self._asked_ns: dict[int, int] = {}
         self.now_ns = 0
-        """Of the newest tick [ns]."""
+        """Time of the newest tick [ns]."""
 
-    def messages(self, entry: Entry | LogEntry) -> Iterator[Said]:
-        """What an entry gives to see."""
+    def messages(self, entry: Entry | LogEntry) -> Iterator[TopicMessage]:
+        """The messages that show an entry."""
         match entry:
             case Ticked(state=state, now_ns=now_ns, tick=tick):
                 yield from self._of_tick(state, now_ns, tick)
@@ -86,7 +86,7 @@ class People:
                 if self._is_shown or entry.num_skipped:
                     late, took = entry.lateness_ns / NS_PER_MS, entry.took_ns / NS_PER_MS
                     figures = {"lateness_ms": late, "took_ms": took, "skipped": entry.num_skipped}
-                    yield Said("/timing", entry.now_ns, figures)
+                    yield TopicMessage("/timing", entry.now_ns, figures)
             case Asked(observation=seen, request=request):
                 self._asked_ns[request.request_id] = seen.t_obs_ns
                 self._plans.asked(request)
@@ -101,28 +101,30 @@ class People:
                 yield self._chunk("server lost", -1, why="the server is gone")
             case Stopped(cause=cause) if cause not in (self._stopped, *ENDS):
                 self._stopped = cause
-                yield Said("/fault", self.now_ns, {"text": f"stop: {cause.value}"})
+                yield TopicMessage("/fault", self.now_ns, {"text": f"stop: {cause.value}"})
             case WasReset(now_ns=now_ns):
                 self.now_ns, self._stopped = now_ns, None
             case Fault(t_ns=t_ns, text=text):
-                yield Said("/fault", t_ns, {"text": text})
+                yield TopicMessage("/fault", t_ns, {"text": text})
             case TakenOrder(order=order):
-                said: dict[str, Any] = {
+                taken: dict[str, Any] = {
                     "order": type(order).__name__,
                     "by": entry.by,
                     "refused": entry.refused,
                 }
-                said["what"] = msgspec.to_builtins(order)
+                taken["what"] = msgspec.to_builtins(order)
                 waited_ms = (entry.done_ns - entry.posted_ns) / NS_PER_MS
-                yield Said("/order", entry.done_ns, {**said, "waited_ms": waited_ms, "text": str(order)})
+                yield TopicMessage(
+                    "/order", entry.done_ns, {**taken, "waited_ms": waited_ms, "text": str(order)}
+                )
             case EpisodeMark():
                 length_s = (entry.end_ns - entry.start_ns) / NS_PER_S
                 trial = {"outcome": entry.outcome.value, "keep": entry.keep, "length_s": length_s}
-                yield Said("/episode", entry.end_ns, trial)
+                yield TopicMessage("/episode", entry.end_ns, trial)
             case Line():
                 pass  # has a schema of its own
 
-    def _of_tick(self, state: Any, now_ns: int, tick: Tick) -> Iterator[Said]:
+    def _of_tick(self, state: Any, now_ns: int, tick: Tick) -> Iterator[TopicMessage]:
         self.now_ns = now_ns = tick.now_ns
         changes = (tick.mode, tick.cause) != self._mode
         due = self._shown_ns is None or now_ns - self._shown_ns >= PERIOD_NS
@@ -134,13 +136,13 @@ class People:
         if not self._is_shown:
             return
         self._shown_ns, self._mode = now_ns, (tick.mode, tick.cause)
-        yield Said("/state", state.t_ns, nested(state_numbers(state, self._schema)))
+        yield TopicMessage("/state", state.t_ns, nested(state_numbers(state, self._schema)))
         yield self._numbers("/command", tick.command)
         wanted = getattr(tick, "policy_command", None)
         if wanted is not None:
             yield self._numbers("/policy_command", wanted)
         age = None if tick.age_ns is None else tick.age_ns / NS_PER_MS
-        yield Said(
+        yield TopicMessage(
             "/mode",
             now_ns,
             {
@@ -155,12 +157,12 @@ class People:
         )
         authority = {part: who.value for part, who in tick.authority.items()}
         phases = {part: phase.value for part, phase in tick.phase_of.items()}
-        yield Said("/authority", now_ns, {"authority": authority, "phase": phases})
+        yield TopicMessage("/authority", now_ns, {"authority": authority, "phase": phases})
 
-    def _of_part(self, entry: PartCame) -> Iterator[Said]:
+    def _of_part(self, entry: PartCame) -> Iterator[TopicMessage]:
         part, splice, outcome = entry.part, entry.splice, entry.outcome
         asked_ns = self._asked_ns.get(part.request_id)
-        said = {
+        figures = {
             "rows": [part.first_row, part.first_row + len(part.rows)],
             "is_last": part.is_last,
             "queue_ms": part.queue_ns / NS_PER_MS,
@@ -168,9 +170,9 @@ class People:
             "latency_ms": None if asked_ns is None else (entry.now_ns - asked_ns) / NS_PER_MS,
         }
         if outcome in _TAKEN:
-            yield self._chunk("came", part.request_id, t_ns=entry.now_ns, **said)
+            yield self._chunk("came", part.request_id, t_ns=entry.now_ns, **figures)
         else:
-            yield self._chunk("dropped", part.request_id, t_ns=entry.now_ns, why=outcome.value, **said)
+            yield self._chunk("dropped", part.request_id, t_ns=entry.now_ns, why=outcome.value, **figures)
         if splice is not None:
             yield self._chunk(
                 "spliced",
@@ -182,16 +184,16 @@ class People:
                 jump=splice.seam.jump,
             )
         if (plan := self._plans.of_part(entry)) is not None:
-            yield Said("/plan", entry.now_ns, plan)
+            yield TopicMessage("/plan", entry.now_ns, plan)
         if part.is_last:
             self._asked_ns.pop(part.request_id, None)
 
-    def _chunk(self, what: str, request_id: int, *, t_ns: int | None = None, **more: Any) -> Said:
+    def _chunk(self, what: str, request_id: int, *, t_ns: int | None = None, **more: Any) -> TopicMessage:
         t_ns = self.now_ns if t_ns is None else t_ns
-        return Said("/chunk", t_ns, {"event": what, "request": request_id, **more})
+        return TopicMessage("/chunk", t_ns, {"event": what, "request": request_id, **more})
 
-    def _numbers(self, topic: str, command: Command) -> Said:
-        return Said(topic, self.now_ns, nested(command_numbers(command, self._schema)))
+    def _numbers(self, topic: str, command: Command) -> TopicMessage:
+        return TopicMessage(topic, self.now_ns, nested(command_numbers(command, self._schema)))
 
 
 def nested(numbers: dict[str, float]) -> dict[str, dict[str, float]]:
@@ -204,7 +206,7 @@ def nested(numbers: dict[str, float]) -> dict[str, dict[str, float]]:
 
 
 def json_schema(topic: str, example: Any) -> dict[str, Any]:
-    """What a topic's messages look like, by the first of them: names and kinds, for pickers of fields."""
+    """A topic's schema from its first message: names and types, for Foxglove's field pickers."""
     match example:
         case dict():
             properties = {key: json_schema(key, value) for key, value in example.items()}
@@ -219,6 +221,6 @@ def json_schema(topic: str, example: Any) -> dict[str, Any]:
 
 
 def plain(value: Struct) -> dict[str, Any]:
-    """An entry's fields as JSON has them."""
+    """The fields of an entry as JSON values."""
     out: dict[str, Any] = msgspec.to_builtins(value)
     return out

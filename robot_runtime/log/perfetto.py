@@ -1,7 +1,7 @@
-"""A run's log as a trace that Perfetto (ui.perfetto.dev) and Chrome open: `trace_events`.
+"""Exports a run's log as a trace for Perfetto (ui.perfetto.dev) and Chrome: `trace_events`.
 
 The format is Chrome's JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-One track for each stage from capture to command; an arrow leads from each capture to its command.
+Each stage from capture to command has a track; an arrow joins each capture with its command.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _TRACKS = (
 )
 _RUNS, _MODE, _CONTROL, _LINES = 901, 902, 903, 904
 _LANES = 8
-"""Of one track, for what overlaps."""
+"""Lanes per track, for slices that overlap."""
 
 
 def trace_events(journeys: Iterable[Journey], entries: Iterable[Entry | LogEntry]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _of_journeys(journeys: Iterable[Journey]) -> Iterator[dict[str, Any]]:
 
 
 def _lane(busy: list[int], start_ns: int, end_ns: int) -> int:
-    """The first one that is free; slices of one track may not overlap."""
+    """The first free one; slices of one track may not overlap."""
     lane = next((i for i, until_ns in enumerate(busy) if until_ns <= start_ns), _LANES - 1)
     busy[lane] = max(busy[lane], end_ns)
     return lane
@@ -112,7 +112,7 @@ def _instant(name: str, track: int, t_ns: int) -> dict[str, Any]:
 
 
 def _names(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What the processes and the tracks that are used are called, in the order of the stages."""
+    """Names of the processes and the tracks in use, in the order of the stages."""
     own = {_RUNS: "rows that run", _MODE: "mode", _CONTROL: "control loop", _LINES: "log"}
     for process, name in ((ROBOT, "robot"), (SERVER, "server")):
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}

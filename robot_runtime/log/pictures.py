@@ -1,10 +1,10 @@
-"""Pictures on their way into a log: `Pictures` encodes them in a thread of its own.
+"""Images on their way into a log: `Pictures` encodes them in a thread of its own.
 
     camera threads ─► deque ─► JPEG ─► deque ─► the log's thread
 
-Encoding takes milliseconds, outside the interpreter's lock; beside the log's thread, so that entries do not
-wait for it. An ordinary thread would be pushed aside now and then while it holds that lock (500 Hz, both
-processors busy, 9 runs of 3 s: 111 ticks lost, 31 if it has a place before ordinary ones).
+Encoding takes milliseconds, outside the interpreter's lock; in a thread beside the log's, so that entries do
+not wait for it. A thread of normal priority would be preempted now and then while it holds that lock (500 Hz,
+both processors busy, 9 runs of 3 s: 111 ticks lost, 31 with a priority above normal).
 """
 
 import threading
@@ -17,17 +17,17 @@ from robot_runtime.jpeg import jpeg_encoder
 from robot_runtime.log.foxglove import compressed_image
 
 MAX_BYTES = 256_000_000
-"""Of pictures that wait to be encoded: more are left out, and that is said."""
+"""Maximum size of images that wait to be encoded: further ones are left out, and the log reports it."""
 _PATIENCE_S = 0.2
 
 
 class Pictures:
-    """Encodes each picture once; any thread may show one, one thread takes."""
+    """Encodes each image once; any thread may show one, one thread takes."""
 
     def __init__(self, quality: int, to_calendar: Callable[[int], int], *, has_thread: bool) -> None:
-        """quality: of the JPEG. to_calendar: makes the calendar's time of the run's [ns]."""
+        """quality: of the JPEG. to_calendar: converts the run's time to calendar time [ns]."""
         self.num_left_out = 0
-        """Pictures that were not encoded."""
+        """Images that were not encoded."""
         self.why_left_out = ""
         self._encode, self._to_calendar = jpeg_encoder(quality), to_calendar
         self._waiting, self._done = deque[tuple[str, Image]](), deque[tuple[str, int, bytes]]()
@@ -43,7 +43,7 @@ class Pictures:
                 time.sleep(0.001)
 
     def show(self, camera: str, image: Image) -> None:
-        """A picture of a camera, which may have been shown before."""
+        """Queue an image of a camera, unless it was shown before."""
         if image.t_ns <= self._seen.get(camera, -1):
             return
         if self._num_bytes > MAX_BYTES:
@@ -59,12 +59,12 @@ class Pictures:
             self._bell.set()
 
     def taken(self) -> Iterator[tuple[str, int, bytes]]:
-        """Camera, time of capture [ns] and message of those that are encoded, each once."""
+        """Camera, capture time [ns] and message of each encoded image, each once."""
         while self._done:
             yield self._done.popleft()
 
     def close(self) -> None:
-        """Encode what waits, and end."""
+        """Encode waiting images, and end."""
         self._is_over = True
         if self._thread is not None:
             self._bell.set()

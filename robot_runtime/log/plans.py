@@ -1,10 +1,10 @@
-"""The plan for people: `Plans` says where the rows of an answer lead, by column, when they enter the plan and
-when all of them have come.
+"""The plan for people: `Plans` computes the path of an answer's rows, by column, when they enter the plan and
+when all of them have arrived.
 
     /plan   {"request": 7, "due_ns": [...], "first_row": 3, "columns": {"arm.joint_1": [...], ...}}
 
-Rows before `first_row` were settled when the answer came: they belong to it and never run. Times are of the
-run's clock [ns]; grippers and plain numbers are left out, as nobody draws them.
+Rows before `first_row` were settled when the answer arrived: they belong to it and never run. Times are of
+the run's clock [ns]; grippers and plain numbers are left out, as they are not drawn.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ from robot_runtime.core.values.schema import ArmSchema, Schema
 from robot_runtime.core.values.waypoints import Waypoints
 
 MAX_OPEN = 64
-"""Requests whose rows are gathered at a time."""
+"""Maximum number of requests whose rows are gathered."""
 
 
 class Plans:
-    """Puts the parts of answers together; one thread owns it."""
+    """Joins the parts of answers; one thread owns it."""
 
     def __init__(self, schema: Schema, spec: ActionSpec) -> None:
         """spec: of the policy's rows."""
@@ -33,14 +33,14 @@ class Plans:
         self._placed: dict[int, tuple[int, int]] = {}
 
     def asked(self, request: ChunkRequest) -> None:
-        """An answer is to come."""
+        """Note a request whose answer will come."""
         self._asked[request.request_id] = request, []
         for known in (self._asked, self._placed):
             while len(known) > MAX_OPEN:
                 del known[next(iter(known))]
 
     def of_part(self, entry: PartCame) -> dict[str, Any] | None:
-        """What to say of a part that has come; None: nothing new can be drawn."""
+        """The message for a part that has arrived; None: there is nothing new to draw."""
         part, splice = entry.part, entry.splice
         if (asked := self._asked.get(part.request_id)) is None:
             return None
@@ -57,7 +57,7 @@ class Plans:
         t0_ns, first_row = placed
         try:
             columns = self._columns(request, np.concatenate(rows))
-        except ValueError:  # rows that are none: the executor has said so
+        except ValueError:  # invalid rows: the executor has reported them
             return None
         num = len(next(iter(columns.values()), ()))
         due = [t0_ns + i * self._spec.dt_ns for i in range(num)]

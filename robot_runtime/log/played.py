@@ -1,11 +1,11 @@
-"""A recorded episode as a policy, true to time: `PlayedPolicy`, for moving a robot along it again.
+"""A recorded episode as a policy, true to time: `PlayedPolicy` moves a robot along it again.
 
-    log         ●──●──●──●──●──●──●     what the drivers were sent, at its times since the episode began
-    request          t                  "so much of it has been played"
-    answer           ●──●──●──●──●      row k: what was sent at t + k dt
+    log         ●──●──●──●──●──●──●     commands sent to the drivers, at their times in the episode
+    request          t                  "this much of it has been played"
+    answer           ●──●──●──●──●      row k: the command at t + k dt
 
 It runs as any policy does: through the executor, its limits and everything that can stop a robot. A base that
-was told poses goes the same way from where it stands now.
+was commanded in poses follows the same path from its current pose.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,31 +43,31 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.reader import RunLog
 
 AHEAD_NS = NS_PER_S // 2
-"""How far an answer reaches [ns]; the next one comes meanwhile."""
+"""Time span of an answer [ns]; the next one arrives meanwhile."""
 MAX_ROWS = 500
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedWay:
-    """What a robot's drivers were sent in one episode."""
+    """The commands sent to a robot's drivers in one episode."""
 
     schema: Schema
-    """What a robot has to have for it."""
+    """The schema that a robot needs for it."""
     times_s: Float[np.ndarray, " T"]
-    """Since its begin [s]."""
+    """Times since the start of the episode [s]."""
     period_ns: int
-    """From one of them to the next, as the control loop had it [ns]: a row for each, as what was sent at the
-    limits passes them between rows that are further apart."""
+    """Control period, as in the recorded run [ns]: one row for each tick, since the limiter alters
+    commands at the limits when rows are further apart."""
     columns: Mapping[ActionField, Float[np.ndarray, "T K"]]
-    """Of each part; where a base was, from where it began."""
+    """Columns of each part; bases relative to where they started."""
     start: Mapping[str, Float[np.ndarray, " N"]]
-    """Joints at its begin, by part [rad]."""
+    """Joints at the start, by part [rad]."""
     measured: Sequence[RobotState]
     """What the robot measured at these times."""
 
     @classmethod
     def of(cls, log: RunLog, episode: int = 0) -> "RecordedWay":
-        """InvalidValueError: the log has no such episode, or a part was told what cannot be played."""
+        """InvalidValueError: the log has no such episode, or a part's commands cannot be played."""
         mark = _mark(log, episode)
         steps = [
             (row.tick, row.state) for row in log.ticks() if mark.start_ns <= row.tick.now_ns < mark.end_ns
@@ -78,14 +78,14 @@ class RecordedWay:
             )
         if not steps:
             raise InvalidValueError(f"{log.path}: nothing was commanded in episode {episode}")
-        told = [tick.sent or tick.command for tick, _ in steps]
+        commands = [tick.sent or tick.command for tick, _ in steps]
         times_ns = np.array([tick.now_ns for tick, _ in steps])
-        parts = [part for part in told[0].parts if all(part in command.parts for command in told)]
+        parts = [part for part in commands[0].parts if all(part in each.parts for each in commands)]
         whole = log.configuration.whole_body
         bodies = {part: body for part, body in whole.items() if isinstance(body, WholeBody)}
-        columns = dict(_column(part, told, bodies.get(part)) for part in parts)
+        columns = dict(_column(part, commands, bodies.get(part)) for part in parts)
         if not columns:
-            raise InvalidValueError(f"{log.path}: no part was told something all through episode {episode}")
+            raise InvalidValueError(f"{log.path}: no part was commanded all through episode {episode}")
         return cls(
             schema=_schema(columns, log.info.schema),
             times_s=(times_ns - times_ns[0]) / NS_PER_S,
@@ -93,7 +93,7 @@ class RecordedWay:
             columns=columns,
             start={
                 part: command.q
-                for part, command in told[0].parts.items()
+                for part, command in commands[0].parts.items()
                 if isinstance(command, JointCommand)
             },
             measured=tuple(state for _, state in steps),
@@ -104,9 +104,9 @@ class RecordedWay:
         return float(self.times_s[-1])
 
     def rows(self, t_s: Float[np.ndarray, " n"], base: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
-        """What was sent at these times, in the order of the fields; before and after it stands.
+        """The commands at these times, in the order of the fields; the first and last hold beyond the ends.
 
-        base: where the bases stood when this one began.
+        base: poses of the bases when this one started.
         """
         before = np.clip(np.searchsorted(self.times_s, t_s, side="right") - 1, 0, len(self.times_s) - 1)
         out = []
@@ -124,20 +124,20 @@ class RecordedWay:
 
 
 class PlayedPolicy:
-    """Leads a robot along a recorded way; its own clock is that of the observations."""
+    """Moves a robot along a recorded trajectory; its clock is that of the observations."""
 
     def __init__(self, way: RecordedWay, *, may_begin: Callable[[], bool] = lambda: True) -> None:
-        """may_begin: until it says so every answer is the begin of the way, and no time passes on it."""
+        """may_begin: until it returns true, every answer is the start of the trajectory."""
         self._way, self._may_begin = way, may_begin
         self.began_ns: int | None = None
-        """When the way began, by the robot's clock [ns]; None: not yet."""
+        """When the trajectory started, by the robot's clock [ns]; None: not yet."""
         self._base: dict[str, np.ndarray] = {}
         self._num_rows = min(max(AHEAD_NS // way.period_ns, 8), MAX_ROWS)
         spec = ActionSpec(fields=tuple(way.columns), horizon=self._num_rows, dt_ns=way.period_ns)
         self.info = PolicyInfo(name="recorded", action_spec=spec, schema=way.schema)
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
-        """ValueError: the way counts from where a base is, and the robot does not measure that."""
+        """ValueError: the trajectory is relative to a base whose pose the robot does not measure."""
         state = request.observation.state
         if self.began_ns is None:
             self._base = {
@@ -151,7 +151,7 @@ class PlayedPolicy:
 
 
 def _schema(columns: Collection[ActionField], of: Schema) -> Schema:
-    """What a robot has to have: the parts that are moved, and hands where they are told poses."""
+    """The schema a robot needs: the parts that move, and end effectors where commands are poses."""
     parts = {f.part: of.parts[f.part] for f in columns if f.part in of.parts}
     for f in columns:
         arm = parts.get(f.part)
@@ -173,14 +173,14 @@ def _mark(log: RunLog, episode: int) -> EpisodeMark:
 
 
 def _column(
-    part: str, told: Sequence[Command], body: WholeBody | None
+    part: str, sent: Sequence[Command], body: WholeBody | None
 ) -> tuple[ActionField, Float[np.ndarray, "T K"]]:
-    """body: of an arm that is told hand poses, and resolves them itself."""
-    commands = [command.parts[part] for command in told]
+    """body: of an arm that is commanded in end-effector poses, and resolves them itself."""
+    commands = [command.parts[part] for command in sent]
     kinds = {type(command) for command in commands}
     if len(kinds) > 1:
         names = " and ".join(sorted(kind.__name__ for kind in kinds))
-        raise InvalidValueError(f"{part} was told {names} in one episode, which cannot be played")
+        raise InvalidValueError(f"{part} was commanded by {names} in one episode, which cannot be played")
     rows = np.array([_numbers(part, command) for command in commands], dtype=float)
     match commands[0]:
         case JointCommand() if body is not None:
@@ -207,11 +207,11 @@ def _numbers(part: str, command: PartCommand) -> np.ndarray:
             return np.array([width])
         case PoseCommand(p_BE=p_BE):
             return np.concatenate([p_BE, rotation_to_6d(command.X_BE.rotation)])
-    raise InvalidValueError(f"{part} was told {type(command).__name__}, which cannot be played")
+    raise InvalidValueError(f"{part} was commanded by {type(command).__name__}, which cannot be played")
 
 
 def _base_of(state: RobotState, part: str) -> np.ndarray:
     x_WB = state.base(part).x_WB
     if x_WB is None:
-        raise ValueError(f"the way of {part} counts from where it is, and the robot does not measure that")
+        raise ValueError(f"the path of {part} is relative to its pose, which the robot does not measure")
     return x_WB

@@ -1,10 +1,10 @@
 """A run's messages for other processes, as they are encoded: `Publisher` in the log's thread, `Subscription`
 in theirs.
 
-    log thread ─► XPUB, ipc or tcp ─► Subscription ─► RawMessage, as a file has them
+    log thread ─► XPUB, ipc or tcp ─► Subscription ─► RawMessage, as in a file
 
-Whoever is slow loses messages, and nobody waits for it. Whoever comes is told of the run, and the newest
-messages of each topic that does not come all the time.
+A slow subscriber loses messages and delays no one. A new subscriber receives the run's information, and the
+newest messages of each rare topic.
 """
 
 import struct
@@ -19,22 +19,22 @@ from robot_runtime.log.config import RunInfo
 from robot_runtime.log.records import RawMessage
 
 INFO = "/info"
-"""The topic of `RunInfo.to_json`."""
+"""Topic of `RunInfo.to_json`."""
 END = "/end"
-"""The topic of the last message, which no file has: what the run came to, by name, and its `files`."""
+"""Topic of the last message, which no file has: the result of the run, by name, and its `files`."""
 _TIME = struct.Struct("<Q")
 MAX_WAITING = 2000
-"""Messages to one subscriber that wait: two seconds of them; more are lost to it."""
+"""Maximum number of messages waiting for one subscriber, two seconds of them; further ones are lost."""
 GREET_NS = 20_000_000
-"""How often at most it is looked who has come: that takes longer than sending [ns]."""
+"""Minimum time between checks for new subscribers, which take longer than sending [ns]."""
 _FLEETING = ("/journal", "/camera/", "/state", "/command", "/sent", "/policy_command", "/timing")
 MISSED = 200
-"""Messages of each topic that is rare which somebody who comes late is given."""
+"""Messages of each rare topic that a late subscriber receives."""
 _RARE = ("/log", "/order", "/episode", "/fault", "/chunk", "/plan")
 
 
 class Publisher:
-    """Sends; one thread owns it."""
+    """Publishes messages; one thread owns it."""
 
     def __init__(self, address: str, info: RunInfo) -> None:
         """address: ipc://PATH or tcp://HOST:PORT. InvalidValueError: it cannot be listened at."""
@@ -52,7 +52,7 @@ class Publisher:
             raise InvalidValueError(f"{address} cannot be listened at: {error}") from error
 
     def send(self, topic: str, log_ns: int, data: bytes) -> None:
-        """A message; to nobody, if nobody listens."""
+        """Send a message, if there are subscribers."""
         if (now_ns := time.monotonic_ns()) >= self._greet_ns:
             self._greet_ns = now_ns + GREET_NS
             self._greet()
@@ -63,7 +63,7 @@ class Publisher:
         self._send(topic, log_ns, data)
 
     def _greet(self) -> None:
-        """Tell those who have come since the last message."""
+        """Send run information and rare messages to new subscribers."""
         is_new = False
         while self._socket.poll(0, zmq.POLLIN):
             is_new = self._socket.recv(zmq.NOBLOCK)[:1] == b"\x01" or is_new
@@ -77,16 +77,16 @@ class Publisher:
         self._socket.send_multipart([topic.encode(), _TIME.pack(log_ns), data], zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Those who listen hear no more."""
+        """Stop publishing."""
         self._socket.close()
         self._context.term()
 
 
 class Subscription:
-    """Hears the messages of a run that is under way, in another thread or process; one thread owns it."""
+    """Receives messages of a live run, in another thread or process; one thread owns it."""
 
     def __init__(self, address: str, *topics: str) -> None:
-        """topics: how their names begin, as /state or /camera/; none: all."""
+        """topics: prefixes of their names, as /state or /camera/; none: all."""
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.SUB)
         self._socket.setsockopt(zmq.RCVHWM, MAX_WAITING)
@@ -94,11 +94,11 @@ class Subscription:
         for topic in (INFO, *topics) if topics else ("",):
             self._socket.subscribe(topic)
         self.info: RunInfo | None = None
-        """What run it is, as soon as that has come."""
+        """The run's information, once it has arrived."""
         self._socket.connect(address)
 
     def messages(self, timeout_s: float) -> Iterator[RawMessage]:
-        """What has come, or comes within a time; ends when nothing does."""
+        """Messages that have arrived, or arrive within this time; ends when none does."""
         while self._socket.poll(round(timeout_s * 1000), zmq.POLLIN):
             topic, time, data = self._socket.recv_multipart()
             if topic.decode() == INFO:
@@ -107,6 +107,6 @@ class Subscription:
             yield RawMessage(topic.decode(), _TIME.unpack(time)[0], data)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         self._socket.close()
         self._context.term()

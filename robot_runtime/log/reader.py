@@ -1,9 +1,9 @@
-"""A run as its log has it: `RunLog`, of a file that was closed, cut, or is still being written.
+"""A logged run: `RunLog` reads a file that was closed, cut, or is still being written.
 
     with RunLog.open("outputs/runs/...mcap") as log: ...
     for row in log.ticks(): row.state, row.tick.command, row.tick.sent, row.tick.mode
 
-All times are of the run's own clock [ns], as everywhere else; `info.offset_ns` leads to the calendar's.
+All times are of the run's own clock [ns], as everywhere else; `info.offset_ns` converts to calendar time.
 """
 
 import json
@@ -38,7 +38,7 @@ _OUTCOMES = MappingProxyType({"True": Outcome.SUCCESS, "False": Outcome.FAILURE}
 
 
 class _Lost(msgspec.Struct, frozen=True):
-    """A part that could not be read: between which times of the calendar [ns], and its size."""
+    """A part that could not be read: the calendar times around it [ns], and its size."""
 
     since_ns: int = 0
     until_ns: int = FOR_EVER_NS
@@ -50,31 +50,31 @@ _LOST = msgspec.json.Decoder(_Lost)
 
 @dataclass(frozen=True, eq=False)
 class LoggedTick:
-    """One control step: what was measured, and what came of it. `tick.sent` is what the drivers made of it,
-    and what is measured beside the parts is in `state.measured`."""
+    """One control tick: what was measured, and the command that followed. `tick.sent` is what the drivers
+    made of it, and other measured numbers than those of parts are in `state.measured`."""
 
     state: RobotState
     tick: Tick
     timed: Timed | None = None
-    """How the loop kept time; None under a simulation's clock."""
+    """Timing of the control loop; None under a simulation's clock."""
 
 
 @dataclass(frozen=True, eq=False)
 class LoggedRequest:
-    """A question to the policy, and what came of it."""
+    """A request to the policy, and its answer."""
 
     asked_ns: int
     """When it was made [ns]."""
     observation: Observation
-    """What was seen then; its pictures say when they were taken, `RunLog.images` what they show."""
+    """What the policy saw; its images have only their times, `RunLog.images` has the pixels."""
     request_id: int
     parts: tuple[PartCame, ...]
-    """What came of the answer, in order."""
+    """The parts of the answer, in order."""
 
 
 @dataclass(frozen=True)
 class LoggedImage:
-    """A picture of a camera."""
+    """An image of a camera."""
 
     t_ns: int
     """Capture time [ns]."""
@@ -82,7 +82,7 @@ class LoggedImage:
 
 
 class RunLog:
-    """Reads one file. Every method goes through it anew and gives what it has up to where it ends."""
+    """Reads one file. Every method reads it anew, up to where it ends."""
 
     def __init__(self, path: Path, layout: Layout, info: RunInfo) -> None:
         """See `open`."""
@@ -91,17 +91,17 @@ class RunLog:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunLog":
-        """InvalidValueError: there is no such file, it is no log of ours, or of another version."""
+        """InvalidValueError: there is no such file, it is not one of our logs, or of another version."""
         path = Path(path)
         layout = scan(path)
         about = layout.metadata.get(INFO, {}).get("json")
         if layout.profile != PROFILE or about is None:
             raise InvalidValueError(
-                f"{path} is no log of a run of robot-runtime, or was cut at its very begin"
+                f"{path} is not the log of a robot-runtime run, or was cut at its very beginning"
             )
         return cls(path, layout, RunInfo.from_json(about))
 
-    # ---- what there is ---------------------------------------------------------------------------
+    # ---- contents --------------------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
@@ -110,22 +110,22 @@ class RunLog:
 
     @property
     def end(self) -> dict[str, str]:
-        """What the run came to: `fault`, or `error`; empty if nothing was wrong or it was cut."""
+        """The result of the run: `fault`, or `error`; empty if nothing was wrong or it was cut."""
         return self.layout.metadata.get(END, {})
 
     @property
     def cameras(self) -> tuple[str, ...]:
-        """Those that gave pictures."""
+        """Names of the cameras with images."""
         found = dict.fromkeys(each.topic for each in self.messages() if each.topic.startswith(CAMERA))
         return tuple(topic.removeprefix(CAMERA) for topic in found)
 
     def messages(self, *topics: str) -> Iterator[RawMessage]:
-        """Of some topics, or of all, as they are in the file; `log_ns` is the calendar's time. What cannot be
-        read is left out, and `damage` says of it."""
+        """Messages of some topics, or of all, in the order of the file; `log_ns` is calendar time. Unreadable
+        parts are left out, and `damage` reports them."""
         return (each for each in self.messages_and_gaps(*topics) if each.topic != LOST)
 
     def messages_and_gaps(self, *topics: str) -> Iterator[RawMessage]:
-        """The same, with one of topic `LOST` in place of each part that cannot be read."""
+        """The same, with a message of topic `LOST` in place of each part that cannot be read."""
         reader = ChunkReader(self.path, self.layout)
         wanted = frozenset((LOST, *topics)) if topics else None
         for message in reader.messages(self.layout.chunks, wanted):
@@ -134,7 +134,7 @@ class RunLog:
             yield message
 
     def note_gap(self, message: RawMessage) -> None:
-        """Let `damage` know of a message of `LOST`. InvalidValueError: it is damaged itself."""
+        """Add a message of `LOST` to `damage`. InvalidValueError: the message itself is damaged."""
         try:
             lost = _LOST.decode(message.data)
         except msgspec.DecodeError as error:
@@ -142,12 +142,12 @@ class RunLog:
                 f"{self.path}: what it says of its damage cannot be read: {error}"
             ) from error
         if lost.until_ns < FOR_EVER_NS and not self._gaps:
-            logger.warning("%s is damaged: what is read goes on behind the damage", self.path)
+            logger.warning("%s is damaged: reading resumes behind the damage", self.path)
         self._gaps[lost.since_ns] = lost
 
     @property
     def damage(self) -> str:
-        """What is missing, in a sentence; empty: nothing. It counts what has been read so far."""
+        """What is missing, in a sentence; empty: nothing. It covers what has been read so far."""
         gaps = self._gaps.values()
         holes = [each for each in gaps if each.until_ns < FOR_EVER_NS]
         is_cut = len(holes) < len(gaps) or not self.is_finished
@@ -175,7 +175,7 @@ class RunLog:
     def is_missing(self, start_ns: int, end_ns: int, *, until_ns: int = 2**64) -> bool:
         """Whether something is missing between two times, as far as it has been read [ns].
 
-        until_ns: what is missing up to then or later does not count.
+        until_ns: gaps that last up to then or longer do not count.
         """
         offset_ns = self.info.offset_ns
         return any(
@@ -188,9 +188,9 @@ class RunLog:
     # ---- the journal -----------------------------------------------------------------------------
 
     def entries(self, *, is_unbroken: bool = False) -> Iterator[Entry | LogEntry]:
-        """All that was noted, in order.
+        """All entries, in order.
 
-        is_unbroken: ends where something is missing, instead of going on behind it.
+        is_unbroken: ends where something is missing, instead of resuming behind it.
         InvalidValueError: a value is damaged, or of another version of this program.
         """
         for message in self.messages_and_gaps(JOURNAL):
@@ -201,7 +201,7 @@ class RunLog:
             yield from self.entries_of(message)
 
     def entries_of(self, message: RawMessage) -> tuple[Entry | LogEntry, ...]:
-        """Those in a message of the journal. InvalidValueError: as of `entries`."""
+        """The entries in a message of the journal. InvalidValueError: as of `entries`."""
         try:
             found = self._forms.decode(message.data)
         except FormError as error:
@@ -214,21 +214,21 @@ class RunLog:
         return found
 
     def journal(self, *, is_unbroken: bool = False) -> Iterator[Entry]:
-        """What went into the executor, in order: `core.journal`. is_unbroken: as of `entries`."""
+        """The inputs of the executor, in order: `core.journal`. is_unbroken: as of `entries`."""
         for entry in self.entries(is_unbroken=is_unbroken):
             if not isinstance(entry, LogEntry):
                 yield entry
 
     @property
     def configuration(self) -> Configuration:
-        """What the executor was made with. InvalidValueError: the log was cut before it."""
+        """The configuration of the executor. InvalidValueError: the log was cut before it."""
         for entry in self.entries():
             if isinstance(entry, Began):
                 return entry.configuration
         raise InvalidValueError(f"{self.path} was cut before anything happened")
 
     def ticks(self) -> Iterator[LoggedTick]:
-        """Every control step."""
+        """Every control tick."""
         row: LoggedTick | None = None
         for entry in self.entries():
             match entry:
@@ -244,7 +244,7 @@ class RunLog:
             yield row
 
     def requests(self) -> Iterator[LoggedRequest]:
-        """Every request with what came of it, in the order in which they were made."""
+        """Every request with its answer, in the order in which they were made."""
         asked: dict[int, tuple[int, Observation]] = {}
         parts: dict[int, list[PartCame]] = {}
         now_ns = self.info.started_ns
@@ -260,38 +260,38 @@ class RunLog:
             yield LoggedRequest(asked_ns, seen, request_id, tuple(parts.get(request_id, ())))
 
     def splices(self) -> Iterator[Splice]:
-        """Every answer's entry into the plan."""
+        """Every splice of an answer into the plan."""
         for entry in self.journal():
             if isinstance(entry, PartCame) and entry.splice is not None:
                 yield entry.splice
 
-    # ---- beside it -------------------------------------------------------------------------------
+    # ---- beside the journal ----------------------------------------------------------------------
 
     def images(self, camera: str) -> Iterator[LoggedImage]:
-        """Every picture that a camera gave. InvalidValueError: it gave none, or what is none."""
+        """Every image of a camera. InvalidValueError: it has none, or data that is not an image."""
         found = False
         for message in self.messages(CAMERA + camera):
             found = True
             try:
                 jpeg = jpeg_of(message.data)
             except ValueError as error:
-                raise InvalidValueError(f"{self.path}: a picture of camera {camera!r}: {error}") from error
+                raise InvalidValueError(f"{self.path}: an image of camera {camera!r}: {error}") from error
             yield LoggedImage(message.log_ns - self.info.offset_ns, jpeg)
         if not found:
             have = ", ".join(self.cameras) or "none"
-            raise InvalidValueError(f"{self.path} has no pictures of camera {camera!r}, only of {have}")
+            raise InvalidValueError(f"{self.path} has no images of camera {camera!r}, only of {have}")
 
     def lines(self) -> Iterator[Line]:
         """The lines of the run's log."""
         return (entry for entry in self.entries() if isinstance(entry, Line))
 
     def orders(self) -> Iterator[TakenOrder]:
-        """What people asked for, done and refused."""
+        """Operator commands, executed and refused."""
         return (entry for entry in self.entries() if isinstance(entry, TakenOrder))
 
     def episodes(self) -> list[EpisodeMark]:
-        """The trials: those that people marked, or all of the run as one; if something is missing in one, its
-        outcome is unknown."""
+        """The episodes: those that an operator marked, or the whole run as one; if something is missing in
+        one, its outcome is unknown."""
         marks, start_ns, end_ns = list[EpisodeMark](), None, self.info.started_ns
         for entry in self.entries():
             if isinstance(entry, EpisodeMark):
@@ -302,7 +302,7 @@ class RunLog:
         return self.episodes_of(marks, start_ns, end_ns)
 
     def episodes_of(self, marks: list[EpisodeMark], start_ns: int | None, end_ns: int) -> list[EpisodeMark]:
-        """The same, of what has been read. start_ns, end_ns: of the first control step, and of the last."""
+        """The same, of what has been read. start_ns, end_ns: of the first control tick, and of the last."""
         if marks or start_ns is None:
             return [
                 replaced(mark, outcome=Outcome.UNKNOWN) if self.has_hole(mark.start_ns, mark.end_ns) else mark
@@ -317,7 +317,7 @@ class RunLog:
         return (entry for entry in self.entries() if isinstance(entry, Fault))
 
     def shown(self, topic: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What people see of a topic, as of /mode or /chunk: time [ns], and its values by name."""
+        """The messages of a topic such as /mode or /chunk: time [ns], and values by name."""
         for message in self.messages(topic):
             try:
                 shown = json.loads(message.data)

@@ -1,4 +1,4 @@
-"""What makes the last seconds of a run worth keeping: `Reasons`."""
+"""Reasons to keep the last seconds of a run: `Reasons`."""
 
 from robot_runtime.core.journal import Entry, Ticked
 from robot_runtime.core.orders import EpisodeMark, Keep, Outcome, TakenOrder
@@ -9,19 +9,19 @@ FAULTS = (
     Cause.STATE_STALE, Cause.STATE_INVALID, Cause.CLOCKS_DISAGREE, Cause.CLOCK_WENT_BACK,
     Cause.ODOMETRY_JUMPED, Cause.ODOMETRY_FROZEN, Cause.TRACKING_LOST, Cause.BASE_LOST, Cause.SWITCH_LOST,
 )  # fmt: skip
-"""Causes that nobody has asked for; a plan that ended is none."""
+"""Causes that no operator has asked for; the end of a plan does not count."""
 FAILED = (Outcome.FAILURE, Outcome.TIMEOUT, Outcome.OPERATOR_ABORT, Outcome.FAULT)
 
 
 class Reasons:
-    """Looks at the entries of a log one after the other."""
+    """Examines the entries of a log one after the other."""
 
     def __init__(self) -> None:
         self._cause: Cause | None = None
         self._mode: Mode | None = None
 
     def to_keep(self, entry: Entry | LogEntry) -> tuple[str, float | None] | None:
-        """Why to keep the last seconds, and how many if somebody said that; None: no reason."""
+        """Why to keep the last seconds, and how many if an operator chose that; None: no reason."""
         match entry:
             case TakenOrder(order=Keep(seconds=seconds), refused=""):
                 return f"kept by {entry.by}", seconds

@@ -1,13 +1,13 @@
 """An MCAP file as far as it can be read, wherever it was cut or damaged: `scan`, and `ChunkReader`.
 
-MCAP 0: magic, then records of one byte of kind, eight of length, and so many of content. Chunks hold further
+MCAP 0: magic, then records of one byte of kind, eight of length, and that many of content. Chunks hold more
 records, compressed; they are written four times a second. https://mcap.dev/spec
 
     header  chunk  chunk  chu??  chunk  chunk  end  footer
-                          |lost|                            goes on with the next whole chunk, by its checksum
+                          |lost|                            resumes at the next whole chunk, by its checksum
 
-`mcap.records` parses single records. The library's readers trust every length and end at the first damage, so
-lengths are checked here, and no more is opened than the file's size allows.
+`mcap.records` parses single records. The library's readers trust every length and end at the first damage;
+here lengths are checked, and decompression is bounded by the file's size.
 """
 
 import io
@@ -29,35 +29,35 @@ from robot_runtime.errors import InvalidValueError
 
 MAGIC = b"\x89MCAP0\r\n"
 LOST = "/lost"
-"""Topic of the message in place of a part that cannot be read: its bytes, and the times around it [ns]."""
+"""Topic of the message in place of a part that cannot be read: its size, and the times around it [ns]."""
 CRC = "crc32"
-"""Name of a metadata record's checksum among its values; one without it, of an older log, is not checked."""
+"""Key of a metadata record's checksum among its values; older logs have none and are not checked."""
 FOR_EVER_NS = 2**63 - 1
-"""Until when what lies behind a cut is lost."""
+"""End time of what is lost behind a cut."""
 MAX_RECORD = 64 * 2**20
-"""Bytes of a record that is read, and of what a chunk opens to: more is damage."""
+"""Maximum size of a record that is read, and of a decompressed chunk [bytes]: more is damage."""
 MAX_RATIO = 100
-"""A file opens to so many times its own size at most, and `MAX_RECORD`."""
+"""A file decompresses to at most this many times its own size, plus `MAX_RECORD`."""
 _HEAD = struct.Struct("<BQ")
 _CHUNK = struct.Struct("<QQQI")
 _MESSAGE = struct.Struct("<HIQQ")
 _BLOCK = 2**20
 _PRIVATE = 0x80
-"""Kinds from here on are other programs' own."""
+"""Record kinds from here on are private to other programs."""
 _START = re.compile(
     rb"\x06.{3}[\x00-\x04]\x00{4}.{28}(?:\x04\x00{3}zstd|\x03\x00{3}lz4|\x00{4})|\x0c.{3}\x00{5}\x03\x00{3}end",
     re.DOTALL,
 )
-"""How a chunk begins, or the metadata that a log ends with."""
+"""Matches the start of a chunk, or of the metadata that a log ends with."""
 _START_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Where one lies, and what times its messages have."""
+    """Position of a chunk, and the times of its messages."""
 
     offset: int
-    """Of its content in the file."""
+    """Offset of its content in the file."""
     length: int
     start_ns: int
     end_ns: int
@@ -69,29 +69,29 @@ class Channel:
 
     topic: str
     encoding: str
-    """Of its messages: json, msgpack, protobuf."""
+    """Encoding of its messages: json, msgpack, protobuf."""
     schema: records.Schema | None
-    """What its messages look like, for programs that do not know us."""
+    """Schema of its messages, for other programs."""
 
 
 @dataclass(kw_only=True)
 class Layout:
-    """What a file holds, from the front to where it ends or was cut."""
+    """What a file holds, up to where it ends or was cut."""
 
     profile: str = ""
     metadata: dict[str, dict[str, str]] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
     schemas: dict[int, records.Schema] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
-    """Of the index at the end, for messages whose chunk does not have them."""
+    """From the index at the end, for messages whose chunk does not declare them."""
     is_finished: bool = False
-    """Whether it was closed."""
+    """Whether the file was closed."""
     size: int = 0
-    """Of the file [bytes]."""
+    """Size of the file [bytes]."""
     lost: dict[int, int] = field(default_factory=dict)
-    """Offset -> bytes that could not be read; those of damaged chunks once somebody has read so far."""
+    """Offset -> bytes that could not be read; damaged chunks are added as they are read."""
     undated: set[int] = field(default_factory=set)
-    """Offsets in `lost` of what the file states of its clock: no time in it is certain."""
+    """Offsets in `lost` where the file's clock was recorded: no time in it is certain."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ class RawMessage:
     log_ns: int
     data: bytes
     channel: Channel | None = None
-    """Of one out of a file."""
+    """Its channel, for a message read from a file."""
 
 
 def scan(path: Path) -> Layout:
-    """Look through a file without opening its chunks. InvalidValueError: it is no MCAP file at all."""
+    """Index a file without opening its chunks. InvalidValueError: it is not an MCAP file."""
     try:
         with path.open("rb") as file:
             out = Layout(size=path.stat().st_size)
             if file.read(len(MAGIC)) != MAGIC:
-                raise InvalidValueError(f"{path} is no log: it does not begin as an MCAP file does")
+                raise InvalidValueError(f"{path} is not a log: it does not begin as an MCAP file does")
             _Scan(file, out).run()
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -119,7 +119,7 @@ def scan(path: Path) -> Layout:
 
 
 class _Scan:
-    """One look through a file."""
+    """One pass over a file."""
 
     def __init__(self, file: BinaryIO, out: Layout) -> None:
         self._file, self._out, self._size = file, out, out.size
@@ -145,7 +145,7 @@ class _Scan:
             out.lost[at] = self._size - at
 
     def _head(self, at: int) -> tuple[int, int, int] | None:
-        """Kind, begin and end of a record's content; None: there can be none."""
+        """Kind, start and end of a record's content; None: no record can be here."""
         self._file.seek(at)
         head = self._file.read(_HEAD.size)
         if len(head) < _HEAD.size:
@@ -179,7 +179,7 @@ class _Scan:
                     out.lost[start] = length
 
     def _behind_damage(self, at: int, before: int) -> int:
-        """Note what is lost; where to go on. before: the record that ends at `at`, if its length is right."""
+        """Note what is lost; return where to resume. before: end of the last record, if its length holds."""
         chunks = self._out.chunks
         lost = before
         if chunks and chunks[-1].offset == before + _HEAD.size:
@@ -192,7 +192,7 @@ class _Scan:
         return after
 
     def _next_start(self, at: int) -> int:
-        """Where the next whole chunk, or the metadata of the end, begins; the file's size: there is none."""
+        """Offset of the next whole chunk, or of the metadata at the end; the file's size: there is none."""
         while at < self._size:
             self._file.seek(at)
             block = self._file.read(_BLOCK)
@@ -229,14 +229,14 @@ class ChunkReader:
     """Opens chunks one after the other, and remembers the channels that they declare."""
 
     def __init__(self, path: Path, layout: Layout) -> None:
-        """layout: of the file; what turns out to be damaged is noted in it."""
+        """layout: of the file; damage that is found is noted in it."""
         self._path, self._layout = path, layout
         self._schemas, self._channels = dict(layout.schemas), dict(layout.channels)
         self._charged, self._allowed = set[int](), _allowed(layout.size)
 
     def messages(self, chunks: Sequence[Chunk], topics: frozenset[str] | None = None) -> Iterator[RawMessage]:
-        """All messages in the order of the file, of some topics or of all; in place of what could not be
-        read, one of `LOST`. InvalidValueError: the file opens to more than its size allows."""
+        """All messages in file order, of some topics or of all; in place of an unreadable part, one of
+        `LOST`. InvalidValueError: the file decompresses to more than its size allows."""
         last_ns, noted = 0, set[int]()
         with self._path.open("rb") as file:
             for chunk in chunks:
@@ -268,7 +268,7 @@ class ChunkReader:
         return _opened(content)
 
     def _lost(self, until: int, last_ns: int, next_ns: int, noted: set[int]) -> Iterator[RawMessage]:
-        """One message of what is lost before an offset and has not been noted yet."""
+        """One message about what is lost before an offset and has not been reported yet."""
         new = {at: size for at, size in self._layout.lost.items() if at < until and at not in noted}
         noted.update(new)
         if new or next_ns == FOR_EVER_NS:
@@ -279,7 +279,7 @@ class ChunkReader:
             yield RawMessage(LOST, since_ns, json.dumps(lost).encode())
 
     def _of_chunk(self, opened: bytes, topics: frozenset[str] | None) -> Generator[RawMessage, None, bool]:
-        """Returns whether all of it could be read."""
+        """Yield the messages of a chunk; return whether all of it could be read."""
         at, size, is_whole = 0, len(opened), True
         while at < size:
             if at + _HEAD.size > size:
@@ -307,7 +307,7 @@ class ChunkReader:
 
 
 def crc_of(name: str, metadata: Mapping[str, str]) -> str:
-    """Checksum of a metadata record, which has none in MCAP; without `CRC` itself."""
+    """Checksum of a metadata record, which MCAP does not have; `CRC` itself is not part of it."""
     return f"{zlib.crc32(repr((name, sorted(metadata.items()))).encode()):08x}"
 
 
@@ -325,7 +325,7 @@ _PARSED: dict[int, Any] = {
 
 
 def _parsed(kind: int, content: bytes) -> Any:
-    """A record; None: it is damaged, or of another kind."""
+    """Parse a record; None: it is damaged, or of another kind."""
     if kind not in _PARSED:
         return None
     try:
@@ -335,7 +335,7 @@ def _parsed(kind: int, content: bytes) -> Any:
 
 
 def _allowed(size: int) -> int:
-    """Bytes that may be opened of a file."""
+    """Bytes that a file of this size may decompress to."""
     return MAX_RECORD + MAX_RATIO * size
 
 
@@ -350,7 +350,7 @@ def _opened(chunk: records.Chunk) -> bytes | None:
 
 
 def _decompressed(chunk: records.Chunk) -> bytes | None:
-    """Never more than the size it declares and a byte."""
+    """Decompress at most the declared size and a byte."""
     size = chunk.uncompressed_size + 1
     match chunk.compression:
         case "":

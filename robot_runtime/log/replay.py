@@ -1,4 +1,4 @@
-"""A log's journal through an executor again: `replay`. The same version, the same inputs, the same bits.
+"""Runs a log's journal through an executor again: `replay`. Same version, same inputs, same bits.
 
 journal   Began   WasReset   Looked  Asked  PartCame ...  Ticked
             │         │         │      │       │            │
@@ -46,31 +46,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first thing that came out otherwise than in the log."""
+    """The first result that differs from the log."""
 
     tick: int
-    """Which control step, from 0."""
+    """Number of the control tick, from 0."""
     now_ns: int
     """Its time [ns]."""
     what: str
-    """In words: where, what the log has, what came."""
+    """In words: where, what the log has, what the replay gave."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """What a replay came to."""
+    """The result of a replay."""
 
     ticks: int
-    """Control steps that came out as they are in the log."""
+    """Control ticks that equal those of the log."""
     requests: int
     difference: Difference | None = None
     """None: everything is equal to the last bit."""
 
 
 def executor_of(configuration: Configuration, *, robot: "Robot | None" = None) -> Executor:
-    """An executor as that of the log was when it was made.
+    """Make an executor like that of the log at its start.
 
-    robot: has what the log cannot hold, functions and objects of the user's.
+    robot: provides what the log cannot hold, functions and objects of the user's.
     InvalidValueError: something is missing, and is named.
     """
     own = {name: getattr(configuration, name) for name in Configuration.__dataclass_fields__}
@@ -101,14 +101,14 @@ def replay_log(
     correction_head: Any = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Replayed:
-    """`replay` of a log up to the first part that is missing, of which `log.damage` says.
+    """`replay` a log up to its first gap, which `log.damage` reports.
 
     InvalidValueError: it begins in mid-run.
     """
     if log.info.is_part:
         raise InvalidValueError(
-            f"{log.path} begins in mid-run, where nobody knows what its executor remembered: only a log from "
-            "the begin of a run can be replayed (run --keep all)"
+            f"{log.path} begins in mid-run, with an executor in an unknown state: only a log from the start "
+            "of a run can be replayed (run --keep all)"
         )
     return replay(
         log.journal(is_unbroken=True), robot=robot, correction_head=correction_head, on_tick=on_tick
@@ -125,7 +125,7 @@ def replay(
     """Go through a run again, and stop at the first difference.
 
     robot, correction_head: what the log cannot hold, see `executor_of`.
-    InvalidValueError: the journal does not begin with a configuration, or something of it is missing.
+    InvalidValueError: the journal does not begin with a configuration, or a part of it is missing.
     """
     executor: Executor | None = None
     forms, ticks, requests, now_ns = Forms(), 0, 0, 0
@@ -137,7 +137,7 @@ def replay(
             executor = executor_of(configuration, robot=robot)
             continue
         if executor is None:
-            raise InvalidValueError("the journal does not begin with how its executor was made")
+            raise InvalidValueError("expected a journal that begins with its executor's configuration")
         expected, got = _done(executor, entry)
         if isinstance(entry, Looked | Ticked):
             now_ns = entry.now_ns
@@ -152,7 +152,7 @@ def replay(
 
 
 def _done(executor: Executor, entry: Entry) -> tuple[Any, Any]:
-    """What the log says came of it, and what came now; None where nothing comes back."""
+    """The result in the log, and that of the replay; None where there is none."""
     match entry:
         case EpochSet(epoch=epoch):
             executor.epoch = epoch
@@ -195,7 +195,7 @@ def _done(executor: Executor, entry: Entry) -> tuple[Any, Any]:
 
 
 def _difference(forms: Forms, expected: Any, got: Any) -> str:
-    """Where two values are not the same to the last bit, and what they are; empty: nowhere."""
+    """Where two values differ in any bit, and what they are; empty: nowhere."""
     return "" if forms.encode(expected) == forms.encode(got) else _first_difference(expected, got)
 
 

@@ -1,6 +1,6 @@
-"""The newest part of a run in memory, written when there is a reason to: `Ring`.
+"""The newest part of a run in memory, written when there is a reason: `Ring`.
 
-run       ----------------------------------------! something happens ------------------------
+run       ----------------------------------------! an event ----------------------------------
 in memory                     |<---- seconds ----->|
 on disk                       |<--------- one file -------------->|      as long again after it
 """
@@ -14,7 +14,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.log.file import LogFile
 
 MAX_BYTES = 512_000_000
-"""Of messages in memory, whatever the seconds."""
+"""Maximum size of messages in memory, whatever the seconds."""
 JOURNAL = "/journal"
 
 
@@ -22,10 +22,10 @@ class Ring:
     """A sink that forgets; one thread owns it."""
 
     def __init__(self, seconds: float, open_file: Callable[[], LogFile]) -> None:
-        """open_file: makes the file when there is a reason for one. OSError, InvalidValueError: it cannot."""
+        """open_file: makes the file when there is a reason. OSError, InvalidValueError: it cannot."""
         self._length_ns, self._open = round(seconds * NS_PER_S), open_file
         self.files: list[Path] = []
-        """Those that were written."""
+        """The files that were written."""
         self._held: deque[tuple[str, int, bytes, Any]] = deque()
         self._examples: dict[str, Any] = {}
         self._first: tuple[str, int, bytes, Any] | None = None
@@ -35,7 +35,7 @@ class Ring:
 
     @property
     def num_bytes(self) -> int:
-        """Held in memory."""
+        """Size of the messages in memory."""
         return self._bytes
 
     def add(self, topic: str, log_ns: int, data: bytes, example: Any) -> None:
@@ -58,7 +58,7 @@ class Ring:
             self._bytes -= len(self._held.popleft()[2])
 
     def keep(self, why: str, seconds: float | None = None) -> None:
-        """Write what is held, of the last `seconds` if they are given, and what comes for as long again."""
+        """Write the messages in memory, of the last `seconds` if given, and those of an equal time after."""
         self._until_ns = self._newest_ns + self._length_ns
         if self._file is not None:
             return
@@ -75,12 +75,12 @@ class Ring:
         self._file.flush()
 
     def flush(self) -> None:
-        """As of a file, if one is being written."""
+        """Flush the file, if one is being written."""
         if self._file is not None:
             self._file.flush()
 
     def close(self, end: Mapping[str, str]) -> None:
-        """The run is over."""
+        """End the run's file, if there is one."""
         self._close(end)
 
     def _close(self, end: Mapping[str, str]) -> None:
@@ -90,19 +90,19 @@ class Ring:
 
 
 class Nowhere:
-    """A sink that keeps nothing: for runs that are only looked at."""
+    """A sink that keeps nothing: for runs that are only watched."""
 
     def __init__(self) -> None:
         self.files: list[Path] = []
 
     def add(self, topic: str, log_ns: int, data: bytes, example: Any) -> None:
-        """It is gone."""
+        """Drop it."""
 
     def flush(self) -> None:
-        """There is nothing."""
+        """Do nothing."""
 
     def close(self, end: Mapping[str, str]) -> None:
-        """There is nothing."""
+        """Do nothing."""
 
     def keep(self, why: str, seconds: float | None = None) -> None:
-        """There is nothing."""
+        """Do nothing."""

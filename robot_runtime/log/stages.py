@@ -1,11 +1,11 @@
-"""Where the milliseconds go between what is seen and the command that follows from it: `stages_of` a log.
+"""Latency budget from what is seen to the command that follows from it: `stages_of` a log.
 
     captured ─► asked ─► sent ═► (queue ─► inference) ═► arrived ─► taken ─► row due ─► command sent
         seen      sending    network      server     network   waiting  planned    tick
 
 The stages of one answer lie end to end, so they add up to capture-to-command. The server's clock is not
-compared with the robot's: it says how long an answer waited and was worked on, and what is left of the time
-between sent and arrived is the network's, encoding included.
+compared with the robot's: the server reports queue and inference times, and the rest of the time between
+sent and arrived is the network's, encoding included.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,16 +15,16 @@ from robot_runtime.core.journal import Asked, Entry, Looked, PartCame, Ticked
 from robot_runtime.log.entries import Arrived, LogEntry, Timed
 
 STAGES = ("seen", "sending", "network", "queue", "inference", "waiting", "planned", "tick")
-"""In order; what each of them is stands in `MEANINGS`."""
+"""In order; `MEANINGS` explains each."""
 MEANINGS: Mapping[str, str] = {
-    "seen": "capture of the oldest thing shown, to the request",
+    "seen": "capture of the oldest part of the observation, to the request",
     "sending": "the tick's command goes first, then encoding",
     "network": "there and back, with decoding",
     "queue": "on the server, until its batch began",
     "inference": "on the server, until these rows were final",
     "waiting": "arrived, until a tick took them",
-    "planned": "in the plan, until a tick leads to one of them",
-    "tick": "of that tick, until its command is on its way",
+    "planned": "in the plan, until a tick follows one of them",
+    "tick": "of that tick, until its command is sent",
 }
 
 
@@ -37,19 +37,19 @@ class Journey:
     asked_ns: int
     sent_ns: int
     queued_ns: int
-    """When it reached the server, if the network took as long there as back."""
+    """When it reached the server, if the network took equally long both ways."""
     started_ns: int
-    """When its batch began, by the same."""
+    """When its batch began, under the same assumption."""
     inferred_ns: int
     arrived_ns: int
     taken_ns: int
     due_ns: int
-    """When the tick began that first followed it."""
+    """When the first tick that followed it began."""
     command_ns: int
 
     @property
     def stages_ns(self) -> dict[str, int]:
-        """How long each stage took; they add up to `command_ns` less `captured_ns`."""
+        """Duration of each stage; they add up to `command_ns` less `captured_ns`."""
         there_ns, back_ns = self.queued_ns - self.sent_ns, self.arrived_ns - self.inferred_ns
         return {
             "seen": self.asked_ns - self.captured_ns,
@@ -65,7 +65,7 @@ class Journey:
 
 @dataclass(kw_only=True)
 class _Open:
-    """A request on its way."""
+    """A request without its answer in the plan yet."""
 
     captured_ns: int
     asked_ns: int
@@ -75,8 +75,8 @@ class _Open:
 
 
 def stages_of(entries: Iterable[Entry | LogEntry]) -> Iterator[Journey]:
-    """Every answer that ran, in the order in which they did. Under a virtual clock nothing is sent: all that
-    the delay took beyond queue and inference is the network's."""
+    """Every answer that ran, in the order in which they ran. Under a virtual clock nothing is sent: the delay
+    beyond queue and inference counts as the network's."""
     opened: dict[int, _Open] = {}
     running, looked_ns = -1, 0
     due: tuple[int, _Open] | None = None
@@ -106,8 +106,8 @@ def stages_of(entries: Iterable[Entry | LogEntry]) -> Iterator[Journey]:
 
 
 def _journey(due_ns: int, of: _Open, *, command_ns: int | None) -> Journey:
-    """Each moment no earlier than the one before it: a tick is stamped when it begins, and takes what has
-    come since as well."""
+    """Order the times: a tick is stamped when it begins, but also takes rows that arrive after that, so each
+    time is at least the one before it."""
     assert of.part is not None
     part, arrived = of.part.part, of.arrived
     asked_ns = max(of.asked_ns, of.captured_ns)

@@ -1,4 +1,4 @@
-"""The log of a run that begins: `start_log`."""
+"""Starts the log of a run: `start_log`."""
 
 import logging
 import time
@@ -33,10 +33,10 @@ def start_log(
     model: str = "",
     on_fault: Callable[[str], None] = logger.error,
 ) -> RunLogWriter:
-    """Begin the log of a run; what is said of the run is as in `RunInfo`.
+    """Start the log of a run; the parameters about the run are those of `RunInfo`.
 
     now_ns: by the run's own clock [ns]. on_fault: as of `RunLogWriter`.
-    InvalidValueError: its folder cannot be written to.
+    InvalidValueError: its folder is not writable.
     """
     info = RunInfo(
         task=task,

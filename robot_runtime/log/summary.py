@@ -1,4 +1,4 @@
-"""What is in a log, in a few figures: `summary`."""
+"""The contents of a log, in a few figures: `summary`."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from robot_runtime.log.ring import JOURNAL
 
 @dataclass(kw_only=True)
 class Summary:
-    """Counted in one pass over the file."""
+    """Counts from one pass over the file."""
 
     began: str
-    """By the calendar, local time."""
+    """Calendar time at the start, local."""
     seconds: float = 0.0
     ticks: int = 0
     requests: int = 0
@@ -26,16 +26,16 @@ class Summary:
     orders: int = 0
     faults: int = 0
     modes: Counter[str] = field(default_factory=Counter)
-    """Control steps in each mode."""
+    """Control ticks in each mode."""
     pictures: Counter[str] = field(default_factory=Counter)
-    """Of each camera."""
+    """Images of each camera."""
     num_bytes: Counter[str] = field(default_factory=Counter)
-    """Of messages, by topic, before compression."""
+    """Size of messages, by topic, before compression."""
     episodes: list[EpisodeMark] = field(default_factory=list)
 
 
 def summary(log: RunLog) -> Summary:
-    """Of a log, as far as it goes."""
+    """Summarise a log, as far as it can be read."""
     began = datetime.fromtimestamp(log.info.started_wall_ns / NS_PER_S)
     out = Summary(began=began.strftime("%Y-%m-%d %H:%M:%S"))
     first_ns, last_ns, marks = None, 0, list[EpisodeMark]()
@@ -66,5 +66,5 @@ def summary(log: RunLog) -> Summary:
 
 
 def size_of(path: Path) -> str:
-    """Of a file, for people."""
+    """Size of a file, as text."""
     return f"{path.stat().st_size / 1e6:.1f} MB"

@@ -4,8 +4,8 @@
     camera threads ─► JPEG ──┴─► encodes, in order ──┤
                                                      └─► subscribers (the page)
 
-Whoever notes something appends a reference and goes on. Under a simulation's clock there is no thread: what
-was noted is encoded by whoever notes it, so that nothing depends on how fast this machine is.
+Notes append a reference and return at once. Under a simulation's clock there is no thread: the caller that
+notes an entry encodes it, so that nothing depends on how fast this machine is.
 """
 
 import contextlib
@@ -36,19 +36,19 @@ from robot_runtime.log.reasons import Reasons
 
 logger = logging.getLogger(__name__)
 FLUSH_NS = NS_PER_S // 5
-"""How often what was encoded is handed on [ns]; with what waits to be encoded a quarter of a second."""
+"""Period at which encoded messages are written [ns]; with the encoding a quarter of a second."""
 LOOK_S = 0.03
-"""How long the thread sleeps at most when nobody wakes it [s]."""
+"""Maximum sleep of the thread when nothing wakes it [s]."""
 MAX_WAITING = 100_000
-"""Entries that wait: a disk that hangs must not fill the memory."""
+"""Maximum number of waiting entries: a disk that hangs must not fill the memory."""
 PATIENCE_S = 5.0
-"""A disk that does nothing for so long keeps no run from ending [s]."""
+"""A disk that does not respond for this long no longer keeps a run from ending [s]."""
 TOO_SLOW = "the log could not keep up: what waited to be written was dropped"
 
 
 @dataclass(eq=False)
 class _Listening:
-    """A wish for messages at an address."""
+    """A request to publish messages at an address."""
 
     address: str
     is_done: threading.Event = field(default_factory=threading.Event)
@@ -56,7 +56,7 @@ class _Listening:
 
 
 class RunLogWriter:
-    """Notes what happens in a run; any thread may note, and nobody waits."""
+    """Notes what happens in a run; any thread may note, and none ever waits."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class RunLogWriter:
         on_fault: Callable[[str], None] = logger.error,
     ) -> None:
         """
-        sink: where messages go; this closes it.
+        sink: destination of the messages; this closes it.
         has_thread: whether a thread of its own encodes. Not under a simulation's clock.
-        on_fault: gets a sentence, once, when the log stops because it cannot be written.
+        on_fault: receives a sentence, once, when the log stops because it cannot be written.
         """
         from robot_runtime.log.pictures import Pictures  # few robots need JPEG otherwise
 
         self.info, self.fault = info, ""
-        """fault: why nothing is written any more; empty while all is well."""
+        """fault: why logging has stopped; empty while all is well."""
         self._sink, self._on_fault = sink, on_fault
         self._entries = deque[Entry | LogEntry]()
         self._offset_ns = info.offset_ns
@@ -100,31 +100,31 @@ class RunLogWriter:
     # ---- from any thread -------------------------------------------------------------------------
 
     def note(self, entry: Entry | LogEntry) -> None:
-        """Something has happened. What it holds is not changed any more."""
+        """Note an entry; the values in it must not change any more."""
         self._entries.append(entry)
         if self._thread is None and isinstance(entry, Sent | Fault):
             self._drain()
 
     def picture(self, camera: str, image: Image) -> None:
-        """A frame that a camera gave."""
+        """Note an image of a camera."""
         self._pictures.show(camera, image)
 
     def line(self, t_ns: int, text: str, *, is_routine: bool = True) -> None:
-        """A line of the run's log."""
+        """Note a line of the run's log."""
         self.note(Line(t_ns, text, is_routine))
 
     def wake(self) -> None:
-        """The command of this tick is out: there is time to encode."""
+        """Signal that this tick's command is sent: there is time to encode."""
         if len(self._entries) > MAX_WAITING:
             self._entries.clear()
-            self._fails(TOO_SLOW)  # said here: its own thread may hang
+            self._fails(TOO_SLOW)  # reported here: its own thread may hang
         if self._bell.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else woke it at the same time
+            with contextlib.suppress(RuntimeError):  # another thread woke it at the same time
                 self._bell.release()
 
     def subscribe(self, address: str) -> None:
-        """Send every message to whoever listens at an address, ipc://PATH or tcp://HOST:PORT, as it is
-        encoded: `publish.Subscription` hears them. InvalidValueError: nobody can listen there."""
+        """Send every message, as it is encoded, to subscribers of an address, ipc://PATH or tcp://HOST:PORT;
+        `publish.Subscription` receives them. InvalidValueError: the address cannot be listened at."""
         ask = _Listening(address)
         self._asked.append(ask)
         if self._thread is None:
@@ -136,22 +136,22 @@ class RunLogWriter:
             raise ask.error
 
     def flush(self) -> None:
-        """Encode what waits and hand it on, here and now: of a log without a thread."""
+        """Encode and write waiting entries here and now: for a log without a thread."""
         self._drain()
         self._guarded(self._sink.flush)
 
     @property
     def thread_ids(self) -> list[int]:
-        """Native ids of its threads, for those that should not be pushed aside."""
+        """Native ids of its threads, for scheduling priorities."""
         return [each for each in (self.thread_id, self._pictures.thread_id) if each]
 
     @property
     def files(self) -> list[Path]:
-        """What was written so far."""
+        """The files that were written so far."""
         return list(self._sink.files)
 
     def close(self, end: dict[str, str] | None = None) -> None:
-        """Write all that was noted, and what the run came to."""
+        """Write all that was noted, and the result of the run."""
         self._end = end or {}
         if self._is_over:
             return
@@ -197,14 +197,14 @@ class RunLogWriter:
         if self._end.get("success") == "False":
             self._guarded(lambda: self._sink.keep("the episode failed"))
         self._guarded(lambda: self._sink.close(self._end))
-        said = msgspec.json.encode({**self._end, "files": [str(path) for path in self.files]})
+        end = msgspec.json.encode({**self._end, "files": [str(path) for path in self.files]})
         while self._publishers:
             publisher = self._publishers.pop()
-            publisher.send(END, self._wall_ns(self._people.now_ns), said)
+            publisher.send(END, self._wall_ns(self._people.now_ns), end)
             publisher.close()
 
     def _listen(self) -> None:
-        """Open what `subscribe` has asked for."""
+        """Open the addresses that `subscribe` has asked for."""
         while self._asked:
             ask = self._asked.popleft()
             try:
@@ -214,7 +214,7 @@ class RunLogWriter:
             ask.is_done.set()
 
     def _drain(self) -> None:
-        """Encode what waits, and hand it on if it is time to."""
+        """Encode what waits, and write it if it is time to."""
         while self._entries:
             try:
                 entry = self._entries.popleft()
@@ -227,7 +227,7 @@ class RunLogWriter:
         if (count := self._pictures.num_left_out) > self._num_left_out:
             self._num_left_out = count
             why = self._pictures.why_left_out
-            self._take(Line(self._people.now_ns, f"the log left out {count} pictures so far: {why}", False))
+            self._take(Line(self._people.now_ns, f"the log left out {count} images so far: {why}", False))
             self._put_step()
         now_ns = time.monotonic_ns()
         if now_ns - self._flushed_ns >= FLUSH_NS:
@@ -239,17 +239,17 @@ class RunLogWriter:
             self._put_step()
         self._has_ticked = self._has_ticked or isinstance(entry, Ticked)
         self._step.append(entry)
-        if isinstance(entry, Began):  # a message of its own, which a part of the log has, too
+        if isinstance(entry, Began):  # a message of its own, which a part of the log contains, too
             self._put_step()
 
     def _put_step(self) -> None:
-        """The entries of one control step: a message of the journal, and what people see of them."""
+        """Write the entries of one control tick: a message of the journal, and what people see of them."""
         step, self._step, self._has_ticked = self._step, [], False
         if not step:
             return
-        said = [each for entry in step for each in self._seen_by_people(entry)]
+        seen = [each for entry in step for each in self._seen_by_people(entry)]
         self._put("/journal", self._people.now_ns, self._forms.encode(step), None)
-        for topic, t_ns, value in said:
+        for topic, t_ns, value in seen:
             self._put(topic, t_ns, msgspec.json.encode(value), people.FULLEST.get(topic, value))
         for entry in step:
             if (reason := self._reasons.to_keep(entry)) is not None:
@@ -284,7 +284,7 @@ class RunLogWriter:
             return
         try:
             write()
-        except (OSError, ValueError) as error:  # ValueError: of a file that has been closed
+        except (OSError, ValueError) as error:  # ValueError: from a file that has been closed
             self._fails(getattr(error, "strerror", None) or str(error))
 
     def _fails(self, why: str) -> None:

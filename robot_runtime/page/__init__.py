@@ -1,1 +1,1 @@
-"""What a person sees of a run in a browser, and the buttons she has there; in a process of its own."""
+"""What an operator sees of a run in a browser, and the buttons there; in a process of its own."""

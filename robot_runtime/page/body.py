@@ -1,4 +1,4 @@
-"""A robot's shape from its own model: `Body` has links with meshes, and says where measured numbers put them.
+"""A robot's shape from its own model: `Body` has links with meshes, and places them by measured numbers.
 
     robot.urdf     urdf_body     visuals, one colour each
     robot.xml      mujoco_body   geoms that are drawn, and the scene around the robot if the file has one
@@ -19,7 +19,7 @@ from robot_runtime.core.values.transforms import quaternion_from_rotation
 
 _JOINT = re.compile(r"(?P<part>[^.]+)\.(?P<joint>[^.]+)$")
 _OTHERS = {"x", "y", "z", "yaw", "vx", "vy", "wz", "width", *(f"r{i}" for i in range(1, 7))}
-"""Columns that are no joints."""
+"""Columns that are not joints."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,7 +28,7 @@ class Shape:
 
     link: str
     vertices: np.ndarray
-    """(V, 3) [m], in the link."""
+    """(V, 3) [m], in the link's frame."""
     faces: np.ndarray
     """(F, 3) indices of vertices."""
     rgba: tuple[float, float, float, float]
@@ -36,7 +36,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Placed:
-    """Where a link is in the world of its model."""
+    """The pose of a link in the world of its model."""
 
     p: np.ndarray
     """(3,) [m]"""
@@ -51,14 +51,14 @@ class Placed:
 
 
 class Body(Protocol):
-    """A model of a robot, or of several and what stands around them."""
+    """A model of a robot, or of several and their surroundings."""
 
     @property
     def shapes(self) -> Sequence[Shape]: ...
 
     @property
     def floor_z(self) -> float:
-        """How high the floor lies, which is drawn as a grid [m]."""
+        """Height of the floor, which is drawn as a grid [m]."""
         ...
 
     def hand_of(self, part: str) -> str | None:
@@ -66,7 +66,7 @@ class Body(Protocol):
         ...
 
     def placed(self, numbers: Mapping[str, float]) -> dict[str, Placed]:
-        """Where all links are; joints of which nothing is said stay where the model has them."""
+        """Poses of all links; joints without a number stay where the model has them."""
         ...
 
     def link_at(self, numbers: Mapping[str, float], link: str) -> pin.SE3:
@@ -77,9 +77,9 @@ class Body(Protocol):
 def joints_by_column(
     columns: Iterable[str], joints: Sequence[str], fingers: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Joint of the model for each column that is one: by its name, by its name with the part's, or in order.
+    """Assign a joint of the model to each joint column: by name, by name with the part's, or in order.
 
-    joints: of the model that move, but its fingers, base first.
+    joints: the movable ones of the model, except its fingers, base first.
 
         arm.shoulder_pan     shoulder_pan
         left_arm.joint_1     left_fr3_joint1, the first that begins as the part does
@@ -111,7 +111,7 @@ def joints_by_column(
 
 
 def base_pose(numbers: Mapping[str, float], base: str = "base") -> pin.SE3:
-    """X_WB of a mobile base; of a robot without one, or whose base is not measured, the origin."""
+    """X_WB of a mobile base; the origin for a robot without one, or whose base is not measured."""
     x, y, yaw = (numbers.get(f"{base}.{axis}", 0.0) for axis in ("x", "y", "yaw"))
     return pin.SE3(pin.rpy.rpyToMatrix(0.0, 0.0, yaw), np.array([x, y, 0.0]))
 
@@ -121,7 +121,7 @@ def placed_at(X: pin.SE3) -> Placed:
 
 
 def fingers_by_column(columns: Iterable[str], fingers: Sequence[str]) -> dict[str, list[str]]:
-    """The fingers that open with each gripper: of several grippers, those that begin as its part does."""
+    """The fingers of each gripper: with several grippers, those whose names begin as the part's does."""
     grippers = [column for column in columns if column.endswith(".width")]
     if len(grippers) < 2:
         return {column: list(fingers) for column in grippers if fingers}

@@ -1,4 +1,4 @@
-"""The page's process of a run or a calibration: it is told what to show, and answers with where it is."""
+"""The page's process of a run or a calibration: it reads what to show, and reports its address."""
 
 import json
 import os
@@ -21,67 +21,67 @@ if TYPE_CHECKING:
 
 
 _LAST_WORD_S = 0.5
-"""How long a run's last word may take to come through; one that was killed has none [s]."""
+"""How long a run's last message may take to arrive; a run that was killed sends none [s]."""
 
 
 class PageConfig(Struct, frozen=True, kw_only=True, tag="run"):
-    """What a run tells its page, as one line of JSON."""
+    """What a run sends its page, as one line of JSON."""
 
     stream: str
     orders: str
     """Addresses of the run's sockets."""
     token: str
-    """What the run takes orders with."""
+    """The token that the run's orders must carry."""
     host: str
     port: int
     is_exact: bool
-    """Whether only this port will do; else a free one, if it is in use."""
+    """Whether only this port will do; otherwise a free one is used if it is taken."""
     columns: tuple[str, ...]
-    """Of the robot's states."""
+    """Schema of the robot's states."""
     model: str = ""
-    """The robot's: a file, or a name that the command knows; empty: none."""
+    """The robot's model: a file, or a name that the command knows; empty: none."""
 
 
-def serve_live(told: PageConfig, body: Body | None, said: TextIO, until: Callable[[], None]) -> None:
+def serve_live(config: PageConfig, body: Body | None, report: TextIO, until: Callable[[], None]) -> None:
     """Show a run until `until` returns.
 
-    said: gets one line of JSON, {"url": ...}. InvalidValueError: nothing can listen there.
+    report: receives one line of JSON, {"url": ...}. InvalidValueError: the address cannot be listened at.
     """
     with ExitStack() as opened:
         scene = opened.enter_context(Scene(body))
-        source = opened.enter_context(LiveSource(told.stream, told.orders, told.token, scene))
-        server = opened.enter_context(first_server(told.host, _ports(told), source, scene))
-        _tell(server, said)
+        source = opened.enter_context(LiveSource(config.stream, config.orders, config.token, scene))
+        server = opened.enter_context(first_server(config.host, _ports(config), source, scene))
+        _report_url(server, report)
         until()
         source.hear_out(_LAST_WORD_S)  # which the server sends to browsers before it closes
 
 
-def serve_guide(told: GuidePageConfig, lines: Iterable[bytes], said: TextIO) -> None:
+def serve_guide(config: GuidePageConfig, lines: Iterable[bytes], report: TextIO) -> None:
     """Show a calibration as long as there are lines, each a `Message` as JSON.
 
-    said: gets one line of JSON, {"url": ...}. InvalidValueError: nothing can listen there.
+    report: receives one line of JSON, {"url": ...}. InvalidValueError: the address cannot be listened at.
     """
     source = GuideSource()
-    with first_server(told.host, _ports(told), source, None, index="guide.html") as server:
-        _tell(server, said)
+    with first_server(config.host, _ports(config), source, None, index="guide.html") as server:
+        _report_url(server, report)
         for line in lines:
             source.take(line)
         source.end()  # which the server sends to browsers before it closes
 
 
-def _ports(told: PageConfig | GuidePageConfig) -> tuple[int, ...]:
-    return (told.port,) if told.is_exact else (told.port, 0)
+def _ports(config: PageConfig | GuidePageConfig) -> tuple[int, ...]:
+    return (config.port,) if config.is_exact else (config.port, 0)
 
 
-def _tell(server: "PageServer", said: TextIO) -> None:
-    said.write(json.dumps({"url": server.url}) + "\n")
-    said.flush()
+def _report_url(server: "PageServer", report: TextIO) -> None:
+    report.write(json.dumps({"url": server.url}) + "\n")
+    report.flush()
 
 
 def first_server(
     host: str, ports: tuple[int, ...], source: Source, scene: Scene | None, *, index: str = "index.html"
 ) -> "PageServer":
-    """A server that listens at the first of these ports that is free. InvalidValueError: at none of them."""
+    """Return a server at the first of these ports that is free. InvalidValueError: none of them is."""
     from robot_runtime.page.web import PageServer
 
     failed: OSError | None = None

@@ -1,6 +1,6 @@
-"""The requests of the last seconds as a page draws them: `Chunks`, of the messages of /chunk. Pure.
+"""The requests of the last seconds as a page draws them: `Chunks`, built from /chunk messages. Pure.
 
-asked ●────────┐ came                               times since the run's begin
+asked ●────────┐ came                               times since the start of the run
                └ spliced: first_s |██████ end_s|░░░░░░ last_s |
                                       has run      would run
 """
@@ -19,40 +19,40 @@ WINDOW_S = 10.0
 
 @dataclass(kw_only=True)
 class Chunk:
-    """One request's life; times since the run's begin [s], None: not yet."""
+    """The history of one request; times since the start of the run [s], None: not yet."""
 
     n: int
-    """Its request's number."""
+    """Number of its request."""
     asked_s: float
     came_s: float | None = None
-    """When its first rows came, or it was known that none would."""
+    """When its first rows arrived, or when it became known that none would."""
     first_s: float | None = None
     """When its first row that runs is due."""
     last_s: float | None = None
-    """The same of the last row that has come."""
+    """When the last row received so far is due."""
     end_s: float | None = None
     """Up to when it has run."""
     state: str = "asked"
     """asked, streaming, waiting, running, done or dropped."""
     why: str = ""
-    """Of one that was dropped."""
+    """Why it was dropped."""
 
 
 class Chunks:
-    """By their requests, oldest first."""
+    """The chunks by request, oldest first."""
 
     def __init__(self) -> None:
         self.by_request: dict[int, Chunk] = {}
         self.latencies_ms: deque[float] = deque(maxlen=50)
         """From capture to the first rows of an answer."""
         self.came_s: deque[float] = deque(maxlen=MAX_CHUNKS)
-        """When first rows came."""
+        """When the first rows arrived."""
         self._running: int | None = None
         self._t0_s = self._start_ns = self._dt_s = 0.0
         self._horizon = 0
 
     def begin(self, info: RunInfo) -> None:
-        """What the run says of its rows."""
+        """Take over what the run reports about its rows."""
         spec = info.policy.action_spec
         self._start_ns, self._dt_s, self._horizon = info.started_ns, spec.dt_ns / NS_PER_S, spec.horizon
 
@@ -61,17 +61,17 @@ class Chunks:
         return next(iter(self.by_request.values()))
 
     def goes_on(self, request: int | None, t_s: float) -> None:
-        """The answer that runs still does."""
+        """Note that the running answer still runs."""
         if request is not None and (chunk := self.by_request.get(request)) is not None:
             chunk.end_s = t_s
 
-    def take(self, t_s: float, said: Any) -> None:
-        """A message of /chunk."""
-        event, request = said["event"], said["request"]
+    def take(self, t_s: float, message: Any) -> None:
+        """Process a message of /chunk."""
+        event, request = message["event"], message["request"]
         if event == "server lost":
             for each in self.by_request.values():
                 if each.state in ("asked", "streaming"):
-                    _drop(each, t_s, said.get("why", event))
+                    _drop(each, t_s, message.get("why", event))
             return
         if event == "asked":
             self.by_request[request] = Chunk(n=request, asked_s=t_s)
@@ -83,34 +83,34 @@ class Chunks:
             return
         match event:
             case "came":
-                self._came(chunk, t_s, said)
+                self._came(chunk, t_s, message)
             case "spliced":
-                self._spliced(chunk, said)
+                self._spliced(chunk, message)
             case "runs":
                 self._runs(chunk, t_s)
             case "dropped" | "lost" if chunk.first_s is None:
-                self._note_latency(chunk, t_s, said)
-                _drop(chunk, t_s, said.get("why", event))
+                self._note_latency(chunk, t_s, message)
+                _drop(chunk, t_s, message.get("why", event))
 
-    def _came(self, chunk: Chunk, t_s: float, said: Any) -> None:
-        self._note_latency(chunk, t_s, said)
+    def _came(self, chunk: Chunk, t_s: float, message: Any) -> None:
+        self._note_latency(chunk, t_s, message)
         if chunk.state in ("asked", "streaming"):
-            chunk.state = "waiting" if said["is_last"] else "streaming"
+            chunk.state = "waiting" if message["is_last"] else "streaming"
         if chunk.first_s is not None and chunk.last_s is not None:
-            self._reaches(chunk, said["rows"][1])
+            self._reaches(chunk, message["rows"][1])
 
-    def _note_latency(self, chunk: Chunk, t_s: float, said: Any) -> None:
+    def _note_latency(self, chunk: Chunk, t_s: float, message: Any) -> None:
         if chunk.came_s is None:
             chunk.came_s = t_s
-            if said.get("latency_ms") is not None:
-                self.latencies_ms.append(said["latency_ms"])
+            if message.get("latency_ms") is not None:
+                self.latencies_ms.append(message["latency_ms"])
                 self.came_s.append(t_s)
 
-    def _spliced(self, chunk: Chunk, said: Any) -> None:
-        first = said["first_row"]
+    def _spliced(self, chunk: Chunk, message: Any) -> None:
+        first = message["first_row"]
         if first is None:
             return
-        self._t0_s = (said["row_0_due_ns"] - self._start_ns) / NS_PER_S
+        self._t0_s = (message["row_0_due_ns"] - self._start_ns) / NS_PER_S
         chunk.first_s = self._t0_s + first * self._dt_s
         self._reaches(chunk, self._horizon)
 

@@ -1,9 +1,9 @@
-"""Who may see a page and press its buttons: `Guard` looks at each request before anything is answered.
+"""Who may see a page and send its orders: `Guard` checks each request before it is answered.
 
-on loopback       no token; the request must name this machine (Host): somebody else's page in a browser on
-                  it could else reach us by a name of its own (DNS rebinding)
+on loopback       no token; the request must name this machine (Host): otherwise another site's page in a
+                  browser on it could reach us by a name of its own (DNS rebinding)
 elsewhere         a token, first in the address (?token=...), then in a cookie that no other site's page sends
-everywhere        what another site's page asks for is refused (Origin)
+everywhere        requests of another site's page are refused (Origin)
 """
 
 import ipaddress
@@ -18,22 +18,22 @@ _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """What a request has to bring along."""
+    """What a request has to present."""
 
     token: str | None
-    """None: nothing, for pages that only this machine reaches."""
+    """None: no token, for pages that only this machine reaches."""
     cookie: str = "page"
-    """The cookie's name; cookies know no ports, so pages of two ports take two."""
+    """The cookie's name, with the port: cookies ignore ports, so pages at two ports need two."""
 
     @classmethod
     def at(cls, host: str, port: int) -> "Guard":
-        """For a page that listens there."""
+        """The guard of a page that listens there."""
         return cls(token=None if is_loopback(host) else secrets.token_urlsafe(16), cookie=f"page_{port}")
 
     def complaint(self, target: str, headers: Mapping[str, str]) -> str:
         """Why a request is refused; empty: it is not.
 
-        target: path and query. headers: by their names in lower case.
+        target: path and query. headers: by name in lower case.
         """
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.token is None and not is_loopback(_name_in(f"//{host}")):
@@ -50,7 +50,7 @@ class Guard:
         return "a token is needed: open the address that the run printed, with ?token=..."
 
     def in_target(self, target: str) -> str:
-        """The token that an address brings along, or none."""
+        """The token in an address, or an empty text."""
         return parse_qs(urlsplit(target).query).get("token", [""])[0]
 
     def _in_cookie(self, text: str) -> str:
@@ -61,12 +61,12 @@ class Guard:
         return "" if found is None else found.value
 
     def set_cookie(self) -> str:
-        """The header that lets a browser keep its token."""
+        """The header that makes a browser keep its token."""
         return f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
 
 
 def _name_in(address: str) -> str:
-    """The host that it names, or none."""
+    """The host in an address, or an empty text."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -74,7 +74,7 @@ def _name_in(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own, whom nobody else reaches."""
+    """Whether a name or an address is loopback, which no other machine reaches."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,19 +1,19 @@
-"""What the page of a calibration shows: `Guide`, made by the command, drawn by a browser as it is.
+"""What the page of a calibration shows: `Guide`, made by the command, drawn by the browser unchanged.
 
     the command ── GuidePageConfig, then Messages ─► its page's process ── Guide, JSON ─► browsers
 
-Words, numbers and what is enough come from the command, which prints the same: nothing is computed here.
+Words, numbers and limits come from the command, which prints the same: the page computes nothing.
 """
 
 from msgspec import Struct
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """One of several things that are wanted."""
+    """One of several things that are needed."""
 
     name: str
     text: str = ""
-    """How much of it there is."""
+    """How much of it is there."""
     is_there: bool
 
 
@@ -22,16 +22,16 @@ class Gauge(Struct, frozen=True, kw_only=True):
 
     name: str
     text: str
-    """The number and the limit, with units; empty: it is not known now."""
+    """The number and the limit, with units; empty: unknown."""
     share: float = 0.0
-    """Of the scale that a bar shows, from 0 to 1."""
+    """The number as a share of the bar's scale, from 0 to 1."""
     limit_share: float | None = None
-    """Where on it the limit is; None: at its end."""
+    """The limit on that scale; None: at its end."""
     is_good: bool = True
 
 
 class Cells(Struct, frozen=True, kw_only=True):
-    """Parts of the picture, row after row from its top left: which of them were seen often enough."""
+    """Parts of the image, row after row from its top left: which of them were seen often enough."""
 
     rows: int
     columns: int
@@ -39,7 +39,7 @@ class Cells(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """One thing that was found about a result."""
+    """One finding about a result."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class End(Struct, frozen=True, kw_only=True):
-    """What the command came to."""
+    """The result of the command."""
 
     text: str
     is_good: bool
@@ -63,12 +63,12 @@ class Guide(Struct, frozen=True, kw_only=True):
     do: str = ""
     """What to do next, in large letters."""
     problem: str = ""
-    """What keeps the picture from being a view; empty: nothing does."""
+    """Why the image is not usable as a view; empty: it is."""
     num_taken: int = 0
     num_wanted: int | None = None
-    """None: nobody counts."""
+    """None: nothing is counted."""
     corners: tuple[tuple[float, float], ...] = ()
-    """Found in the picture, as shares of its width and height."""
+    """Corners found in the image, as shares of its width and height."""
     cells: Cells | None = None
     marks_name: str = ""
     marks: tuple[Mark, ...] = ()
@@ -78,17 +78,17 @@ class Guide(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """What the command tells its page."""
+    """What the command sends its page."""
 
     guide: Guide
     jpeg: bytes = b""
-    """The picture in which the corners are; none: as before."""
+    """The image in which the corners are; empty: the last one."""
 
 
 class GuidePageConfig(Struct, frozen=True, kw_only=True, tag="guide"):
-    """Where the page is to be, as one line of JSON before all messages."""
+    """Where the page listens, as one line of JSON before all messages."""
 
     host: str
     port: int
     is_exact: bool
-    """Whether only this port will do; else a free one, if it is in use."""
+    """Whether only this port will do; otherwise a free one is used if it is taken."""

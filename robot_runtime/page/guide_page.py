@@ -1,6 +1,6 @@
-"""The page of a calibration, seen from the command: `GuidePage` is shown what is seen, and never waits.
+"""The page of a calibration, seen from the command: `GuidePage` sends it what to show, and never waits.
 
-the command ─► show ─► the newest only ─► a thread: JPEG ─► the page's process ─► browsers
+the command ─► show ─► only the newest ─► a thread: JPEG ─► the page's process ─► browsers
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from robot_runtime.page.guide import Guide, GuidePageConfig, Message
 from robot_runtime.page.process import DEFAULT_HOST, DEFAULT_PORT, PageProcess
 
 PICTURES_HZ = 12.0
-"""As many as a browser gets at most."""
+"""A browser gets no more than that."""
 _WIDTH = 1280
-"""Wider pictures are shown smaller [pixels]."""
+"""Wider images are shown smaller [pixels]."""
 _encode = jpeg_encoder(quality=80)
 _LAST_S = 1.0
-"""How long the last word may take to reach the page [s]."""
+"""How long the last message may take to reach the page [s]."""
 
 
 class GuidePage(AbstractContextManager["GuidePage"]):
@@ -37,18 +37,18 @@ class GuidePage(AbstractContextManager["GuidePage"]):
         """
         command: starts the page's process, which reads a `GuidePageConfig` and then a `Message` a line.
         address: host and port; None: loopback, at 8080 or a free port.
-        say: gets the page's address, or why there is none.
+        say: receives the page's address, or why there is none.
         """
         host, port = (DEFAULT_HOST, DEFAULT_PORT) if address is None else address
         self._command, self._say = command, say
-        self._told = GuidePageConfig(host=host, port=port, is_exact=address is not None)
+        self._config = GuidePageConfig(host=host, port=port, is_exact=address is not None)
         self._changed = Condition()
         self._guide: Guide | None = None
         self._picture: np.ndarray | None = None
         self._is_over = False
 
     def __enter__(self) -> "GuidePage":
-        self._process = PageProcess(self._command, self._told, say=self._say)
+        self._process = PageProcess(self._command, self._config, say=self._say)
         self._thread = Thread(target=self._run, name="page", daemon=True)
         self._thread.start()
         return self
@@ -65,23 +65,23 @@ class GuidePage(AbstractContextManager["GuidePage"]):
 
     @property
     def url(self) -> str:
-        """Where the page is; empty until it is up."""
+        """Address of the page; empty until it is up."""
         return self._process.url
 
     def show(self, guide: Guide, picture: UInt8[np.ndarray, "h w 3"] | None = None) -> None:
-        """From now on this is shown; what was not sent yet is left out.
+        """Show this from now on; a guide that was not sent yet is dropped.
 
-        picture: RGB, the one of the guide's corners, not changed any more; None: the one before.
+        picture: RGB, the image of the guide's corners, which must not change any more; None: the last one.
         """
         with self._changed:
             self._guide = guide
             self._picture = self._picture if picture is None else picture
             self._changed.notify()
 
-    # ---- of its own thread -----------------------------------------------------------------------
+    # ---- in its own thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Send the newest; the last one too, when it is over."""
+        """Send the newest; also the last one at the end."""
         try:
             while (newest := self._newest()) is not None:
                 guide, picture = newest
@@ -93,7 +93,7 @@ class GuidePage(AbstractContextManager["GuidePage"]):
                 self._say(f"the page has ended, the calibration goes on without it: {why}")
 
     def _newest(self) -> tuple[Guide, np.ndarray | None] | None:
-        """Wait for it; None: it is over, and nothing is left."""
+        """Wait for it; None: the page is closing and nothing is left."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over, 1.0 / PICTURES_HZ)
             self._changed.wait_for(lambda: self._guide is not None or self._is_over)
@@ -103,7 +103,7 @@ class GuidePage(AbstractContextManager["GuidePage"]):
 
 
 def jpeg_of(picture: UInt8[np.ndarray, "h w 3"]) -> bytes:
-    """For looking at: of a picture that is wide k by k pixels become one."""
+    """Encode it for viewing: in a wide image k by k pixels become one."""
     k = -(-picture.shape[1] // _WIDTH)
     if k > 1:
         height, width = picture.shape[0] // k * k, picture.shape[1] // k * k

@@ -1,4 +1,4 @@
-"""A page of a calibration in its own process: `GuideSource` keeps the newest that the command told."""
+"""A page of a calibration in its own process: `GuideSource` keeps the newest message of the command."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from robot_runtime.page.guide import End, Guide, Message
 from robot_runtime.page.source import Picture, Player
 
 CAMERA = "camera"
-"""The name of the only one."""
+"""Name of the only camera."""
 _DECODER = msgspec.json.Decoder(Message)
 
 
 class GuideSource:
-    """One thread takes messages; the server's reads what is shown. There is nothing to press."""
+    """One thread takes messages; the server's reads what is shown. It accepts no orders."""
 
     def __init__(self) -> None:
         self._guide = Guide(title="", do="no news yet")
@@ -23,7 +23,7 @@ class GuideSource:
         self._count = 0
 
     def take(self, line: bytes) -> None:
-        """A `Message` as JSON."""
+        """Process a `Message` as JSON."""
         message = _DECODER.decode(line)
         if message.jpeg:
             self._count += 1
@@ -32,13 +32,13 @@ class GuideSource:
         self._view = _json(self._guide)
 
     def end(self) -> None:
-        """The command has ended; one that was killed has not said so itself."""
+        """Note that the command has ended; one that was killed has not reported it."""
         if self._guide.end is None:
             ended = End(text="The command has ended without a result.", is_good=False)
             self._guide = msgspec.structs.replace(self._guide, do="", end=ended)
             self._view = _json(self._guide)
 
-    # ---- of the server's thread ------------------------------------------------------------------
+    # ---- in the server's thread ------------------------------------------------------------------
 
     def view(self) -> str:
         return self._view
@@ -47,13 +47,13 @@ class GuideSource:
         return self._pictures
 
     def order(self, order: Order) -> None:
-        """Nobody takes orders."""
+        """Ignore it: a calibration takes no orders."""
 
-    def play(self, told: Player) -> None:
-        """Nothing is played."""
+    def play(self, player: Player) -> None:
+        """Ignore it: nothing is played."""
 
     def refuse(self, what: str, why: str) -> None:
-        """Nothing can be typed."""
+        """Ignore it: nothing can be typed."""
 
 
 def _json(guide: Guide) -> str:

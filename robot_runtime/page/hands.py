@@ -1,7 +1,7 @@
-"""Where hands are and will be: `Hands` turns numbers of states and plans into what the scene draws.
+"""End-effector poses, now and planned: `Hands` turns numbers of states and plans into what the scene draws.
 
 measured    the columns arm.x, y, z and r1 to r6, in the base's frame
-planned     of hand poses the same columns; of joints by the model, with the hand as it was measured on it
+planned     end-effector poses: the same columns; joints: by the model, with E as it was measured on it
 
 joints ─► link (model) ─► E:   X_LE = (X_WL)^-1 X_WE, from one state in which both are known
 """
@@ -21,7 +21,7 @@ _MAX_POINTS = 60
 
 
 class Hands:
-    """Of one robot; one thread owns it."""
+    """Draws the end effectors of one robot; one thread owns it."""
 
     def __init__(self, body: Body | None) -> None:
         self._body = body
@@ -41,7 +41,7 @@ class Hands:
         scene.show_plan({**self._trails(state), **self._plans(state)})
 
     def _learn(self, numbers: Mapping[str, float]) -> None:
-        """How hands sit on the links of the model."""
+        """Learn where end effectors sit on the links of the model."""
         if self._body is None:
             return
         known = measured_hands(numbers)
@@ -61,7 +61,7 @@ class Hands:
         return {name: np.array(points) for name, points in out.items()}
 
     def _plans(self, state: PageState) -> dict[str, np.ndarray]:
-        """What is left of the newest answer; before its first row that runs, the plan was settled."""
+        """The rest of the newest answer; before its first row that runs, the plan was settled."""
         if state.plan is None or state.mode == "STOP":
             return {}
         if state.plan is not self._plan:
@@ -77,7 +77,7 @@ class Hands:
         return out
 
     def _points(self, plan: Plan, now: Mapping[str, float]) -> dict[str, np.ndarray]:
-        """(H, 3) of each hand, or of a base without one, in the world."""
+        """(H, 3) of each end effector, or of a base without one, in the world."""
         num = len(plan.due_s)
         rows = [
             {**now, **{name: float(values[i]) for name, values in plan.columns.items()}} for i in range(num)
@@ -102,7 +102,7 @@ class Hands:
 
 
 def measured_hands(numbers: Mapping[str, float]) -> dict[str, pin.SE3]:
-    """X_WE of every hand that is measured."""
+    """X_WE of every end effector that is measured."""
     out = {}
     X_WB = base_pose(numbers)
     for name in numbers:

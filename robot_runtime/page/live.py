@@ -1,8 +1,8 @@
-"""A page of a run that is going on: `LiveSource` hears its messages, draws its scene, and posts its orders.
+"""A page of a live run: `LiveSource` receives its messages, draws its scene, and posts its orders.
 
 control process   log.publish.Publisher   messages ─►    Subscription   this process
                   OrderDoor               ◄─ token, order PUSH       at most `ORDERS_PER_S`
-                                          ◄─ token        PUSH       Stop: the latest, whatever else waits
+                                          ◄─ token        PUSH       Stop: the newest, ahead of all others
 """
 
 import json
@@ -32,11 +32,11 @@ _LOOK_S = 0.02
 
 
 class LiveSource(AbstractContextManager["LiveSource"]):
-    """One thread hears, draws, and makes what browsers are shown; another, the server's, reads it."""
+    """One thread receives, draws, and makes the view for browsers; another, the server's, reads it."""
 
     def __init__(self, stream: str, orders: str, token: str, scene: Scene) -> None:
         """
-        stream, orders: addresses of the run's two sockets. token: what it takes orders with.
+        stream, orders: addresses of the run's two sockets. token: what its orders must carry.
         """
         self.state, self._scene, self._hands = PageState(), scene, Hands(scene.body)
         self._token = token.encode()
@@ -65,10 +65,10 @@ class LiveSource(AbstractContextManager["LiveSource"]):
         self._context.destroy(linger=0)
 
     def hear_out(self, within_s: float) -> None:
-        """Wait until the run's last word is shown, if it comes within a time."""
+        """Wait until the run's last message is shown, if it arrives within this time."""
         self._has_shown_end.wait(within_s)
 
-    # ---- of the server's thread ------------------------------------------------------------------
+    # ---- in the server's thread ------------------------------------------------------------------
 
     def view(self) -> str:
         return self._view
@@ -88,14 +88,14 @@ class LiveSource(AbstractContextManager["LiveSource"]):
         except zmq.Again:
             self.refuse(type(order).__name__, "the run is gone, or does not take orders any more")
 
-    def play(self, told: Player) -> None:
-        self.refuse(told.what, "this run is going on")
+    def play(self, player: Player) -> None:
+        self.refuse(player.what, "this run is going on")
 
     def refuse(self, what: str, why: str) -> None:
         with self._lock:
             self.state.refuse(what, why)
 
-    # ---- of its own ------------------------------------------------------------------------------
+    # ---- in its own ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         behind_the_rest(threading.get_native_id())

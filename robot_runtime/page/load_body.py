@@ -1,4 +1,4 @@
-"""A robot's model by its file: `load_body`."""
+"""Loads a robot's model from a file: `load_body`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ from robot_runtime.page.body import Body
 
 
 def load_body(path: Path, columns: Iterable[str]) -> Body:
-    """The model of a file; InvalidValueError: it cannot be read, or is none."""
+    """Load a model; InvalidValueError: the file is unreadable, or not a model."""
     if not path.is_file():
         raise InvalidValueError(f"a robot's model is a file, and there is no {path}")
     match path.suffix:

@@ -1,4 +1,4 @@
-"""A body of a MuJoCo model, with what stands around the robot in it."""
+"""A body loaded from a MuJoCo model, with the robot's surroundings."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,15 +19,15 @@ from robot_runtime.page.body import (
 
 
 class MujocoBody:
-    """What stands around the robot in the model is shown with it; what falls about is not."""
+    """Shows the robot and its fixed surroundings from the model; free bodies are left out."""
 
     def __init__(
         self, model: Any, columns: Iterable[str], *, joints: Mapping[str, str] | None = None
     ) -> None:
         """
         model: a `mujoco.MjModel`.
-        columns: names of the numbers that will be measured.
-        joints: of each column that is one; None: as `joints_by_column` finds them.
+        columns: names of the measured numbers.
+        joints: joint of each joint column; None: as `joints_by_column` finds them.
         """
         import mujoco
 
@@ -50,7 +50,7 @@ class MujocoBody:
 
     @classmethod
     def load(cls, path: Path, columns: Iterable[str]) -> "MujocoBody":
-        """InvalidValueError: the file is no model of MuJoCo's."""
+        """InvalidValueError: the file is not a MuJoCo model."""
         import mujoco
 
         try:
@@ -97,7 +97,7 @@ class MujocoBody:
         return self._model.body(body).name or f"body_{body}"
 
     def _shown(self, known: set[str]) -> set[int]:
-        """Bodies of which it is known where they are: nothing that moves is above them but known joints."""
+        """Bodies whose pose is known: every movable joint above them is a known one."""
         model, out = self._model, set()
         for i in range(model.nbody):
             first, num = model.body_jntadr[i], model.body_jntnum[i]
@@ -153,7 +153,7 @@ def _mujoco_mesh(mujoco: Any, model: Any, geom: int) -> tuple[np.ndarray, np.nda
             made = trimesh.creation.cylinder(a, 2.0 * b)
         case kinds.mjGEOM_CAPSULE:
             made = trimesh.creation.capsule(2.0 * b, a)
-            made.apply_translation(-made.bounds.mean(axis=0))  # older versions stand it on its end
+            made.apply_translation(-made.bounds.mean(axis=0))  # older versions put its origin at its end
         case _:
             return None
     return np.array(made.vertices), np.array(made.faces)

@@ -1,4 +1,4 @@
-"""The run's side of a page's buttons: `OrderDoor` hears orders from another process, and posts them.
+"""The run's side of a page's buttons: `OrderDoor` receives orders from another process, and posts them.
 
 page ─┬► PUSH ─ipc─► PULL ───────────────┬► a thread of its own ─► Session.post
       └► PUSH ─ipc─► PULL, the latest ───┘  looks at `Stop` first       messages without the token are dropped
@@ -17,17 +17,17 @@ from robot_runtime.core.orders import Order, Stop
 from robot_runtime.errors import InvalidValueError
 
 _LOOK_MS = 100
-_TELLS_S = 0.2
-"""How often at most it is told that an order was refused [s]: a flood of them fills no log."""
+_REPORT_PERIOD_S = 0.2
+"""Minimum time between reports of refused orders [s]: a flood of them must not fill the log."""
 
 
 def stop_address(address: str) -> str:
-    """Where `Stop` goes; the other orders go to `address`."""
+    """Address for `Stop`; the other orders go to `address`."""
     return f"{address}-stop"
 
 
 class OrderDoor(AbstractContextManager["OrderDoor"]):
-    """Hears orders in a thread of its own, and posts them."""
+    """Receives orders in a thread of its own, and posts them."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        token: what whoever orders has to say first.
-        post: gets each order, and by whom it is. refused: gets each that `post` does not take, by whom
-            it is, and why: a few a second, however many come.
+        token: what a sender of orders has to send first.
+        post: receives each order and its author. refused: receives each that `post` does not take, its
+            author, and why: at a limited rate, however many arrive.
         look: called ten times a second, in this thread.
         """
         self._socket, self._stops = context.socket(zmq.PULL), context.socket(zmq.PULL)
@@ -53,7 +53,7 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
             socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
             socket.bind(at)
         self._token, self._post, self._by, self._look = token.encode(), post, by, look
-        self._refused, self._told_s, self._pressed = refused, 0.0, b""
+        self._refused, self._reported_s, self._pressed = refused, 0.0, b""
         self._decoder = msgspec.json.Decoder(Order)
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="page's orders", daemon=True)
@@ -84,13 +84,13 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
                 self._look()
 
     def _hear_stop(self, token: bytes, press: bytes) -> None:
-        """A stop; one that was sent again after it was posted does not stop a robot that was reset since."""
+        """Post a stop; a repeat of one that was already posted does not stop a robot that was reset since."""
         if secrets.compare_digest(token, self._token) and (not press or press != self._pressed):
             self._pressed = press
             self._try(Stop())
 
     def _hear(self, message: list[bytes]) -> None:
-        """One order; what is none, or comes without the token, is left."""
+        """Post one order; anything else, or one without the token, is dropped."""
         if len(message) != 2 or not secrets.compare_digest(message[0], self._token):
             return
         try:
@@ -103,8 +103,8 @@ class OrderDoor(AbstractContextManager["OrderDoor"]):
         try:
             self._post(order, self._by)
         except InvalidValueError as error:
-            if (now_s := time.monotonic()) >= self._told_s + _TELLS_S:
-                self._told_s = now_s
+            if (now_s := time.monotonic()) >= self._reported_s + _REPORT_PERIOD_S:
+                self._reported_s = now_s
                 self._refused(order, self._by, str(error))
-        except RuntimeError:  # there is no run any more
+        except RuntimeError:  # the run is over
             return

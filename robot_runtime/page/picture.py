@@ -1,4 +1,4 @@
-"""A picture of a page, by a browser that nobody sees: `picture_of`. Needs playwright and a chromium."""
+"""A screenshot of a page, by a headless browser: `picture_of`. Needs playwright and a chromium."""
 
 import shutil
 import time
@@ -12,7 +12,7 @@ TIMEOUT_MS = 180_000.0
 
 
 class NoBrowserError(RobotRuntimeError):
-    """There is no browser here, or nothing to lead it with."""
+    """No browser is installed, or nothing to control it with."""
 
 
 def picture_of(
@@ -24,10 +24,10 @@ def picture_of(
     at_s: float | None = None,
     wait_s: float = 10.0,
 ) -> list[str]:
-    """Open a page, look for a while, and keep what is seen; returns what the page's code complained of.
+    """Open a page, wait, and save a screenshot; returns the errors of the page's code.
 
     size: width and height of the window [pixels]. scheme: "dark" or "light".
-    at_s: of a recorded run: where to go first [s]. wait_s: how long to look [s].
+    at_s: time to seek to first, in a recorded run [s]. wait_s: how long to wait [s].
     NoBrowserError: there is none.
     """
     found = next((each for name in BROWSERS if (each := shutil.which(name))), None)

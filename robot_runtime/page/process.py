@@ -1,7 +1,7 @@
 """A page's process, seen from the command whose page it is: `PageProcess`.
 
-this process                          the page's, which may die: the command goes on and says so
-PageProcess ── lines of JSON ─► its standard input; where that ends, it ends
+this process                          the page's, which may die: the command goes on and reports it
+PageProcess ── lines of JSON ─► its standard input; the process ends with it
             ◄─ the address ──── its standard output, once
 """
 
@@ -23,16 +23,16 @@ _ENDS_WITHIN_S = 3.0
 
 
 class PageProcess(AbstractContextManager["PageProcess"]):
-    """Starts with the constructor, ends with the block."""
+    """A running page process: starts with the constructor, ends with the block."""
 
-    def __init__(self, command: Sequence[str], told: msgspec.Struct, *, say: Callable[[str], None]) -> None:
+    def __init__(self, command: Sequence[str], config: msgspec.Struct, *, say: Callable[[str], None]) -> None:
         """
-        command: starts it; it reads `told` from its standard input, as one line of JSON.
-        say: gets the page's address, from a thread of its own.
+        command: starts it; it reads `config` from its standard input, as one line of JSON.
+        say: receives the page's address, from a thread of its own.
         """
         self._say = say
         self.url = ""
-        """Where the page is; empty until it is up."""
+        """Address of the page; empty until it is up."""
         self._has_reported = Event()
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 closed with the block
         root = str(Path(robot_runtime.__file__).parents[1])  # it imports what this process does
@@ -45,18 +45,18 @@ class PageProcess(AbstractContextManager["PageProcess"]):
             env=os.environ | {"PYTHONPATH": os.pathsep.join((root, os.environ.get("PYTHONPATH", "")))},
         )
         self.pid = self._process.pid
-        with suppress(OSError):  # it has died already: `why_ended` says so
-            self.tell(msgspec.json.encode(told))
+        with suppress(OSError):  # it has died already: `why_ended` reports it
+            self.tell(msgspec.json.encode(config))
         Thread(target=self._await_url, name="page's address", daemon=True).start()
 
     def tell(self, line: bytes) -> None:
-        """One more line, without its end. Waits while the process does not read; OSError: it has ended."""
+        """Send one more line, without its end. Blocks while the process does not read; OSError: it ended."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + b"\n")
         self._process.stdin.flush()
 
     def why_ended(self, within_s: float = 0.0) -> str | None:
-        """The last that it said, if it ends within this time; None: it goes on."""
+        """The last line of its stderr, if it ends within this time; None: it still runs."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -66,12 +66,12 @@ class PageProcess(AbstractContextManager["PageProcess"]):
         return lines[-1] if lines else f"exit code {self._process.returncode}"
 
     def is_up(self, within_s: float) -> bool:
-        """Whether it is, as soon as it is; waits no longer for one that has ended."""
+        """Wait until it is up; returns early if it has ended."""
         self._has_reported.wait(within_s)
         return bool(self.url)
 
     def kill(self) -> None:
-        """At once, whatever it does."""
+        """Kill it at once."""
         self._process.kill()
 
     def __exit__(self, *error: object) -> None:

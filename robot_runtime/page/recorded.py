@@ -1,6 +1,6 @@
-"""A page of a recorded run: `RecordedSource` plays its log, or stands where somebody has moved the slider.
+"""A page of a recorded run: `RecordedSource` plays its log, or shows it at the time of the slider.
 
-messages of the log   |<------ rare ones, from the begin ------>|
+messages of the log   |<--- rare ones, from the beginning --->|
                                           |<- all, the window ->|
                       0                                         t
 """
@@ -30,10 +30,10 @@ _RARE = frozenset({"/log", "/fault", "/order", "/task", "/episode", "/chunk", "/
 
 
 class Recording:
-    """A log's messages in the order of time; its pictures stay in the file until they are looked at."""
+    """A log's messages in order of time; its images stay in the file until they are shown."""
 
     def __init__(self, log: RunLog) -> None:
-        """InvalidValueError: nothing that can be shown is in it."""
+        """InvalidValueError: the log holds nothing that can be shown."""
         self.info, self._path, self._chunks = log.info, log.path, log.layout.chunks
         found: list[RawMessage] = []
         self._pictures: dict[str, list[tuple[int, int]]] = {}
@@ -60,7 +60,7 @@ class Recording:
 
     @property
     def end_s(self) -> float:
-        """Of the last control step, since the run's begin [s]; what was logged after it is shown with it."""
+        """Time of the last control tick, since the start of the run [s]; later messages are shown with it."""
         last = next((m for m in reversed(self.messages) if m.topic == "/mode"), self.messages[-1])
         return max(0.0, (last.log_ns - self._start_ns) / NS_PER_S)
 
@@ -70,9 +70,9 @@ class Recording:
 
     @property
     def start_s(self) -> float:
-        """Of the first control step, since the run's begin [s]: before it nothing is known of the robot.
+        """Time of the first control tick, since the start of the run [s]: before it the state is unknown.
 
-        What was measured in it has a time of its own, a little before or after the step's.
+        What was measured in it has a time of its own, a little before or after the tick's.
         """
         first_ns = [
             next((each.log_ns for each in self.messages if each.topic == topic), self._times[0])
@@ -81,7 +81,7 @@ class Recording:
         return max(0.0, (max(first_ns) - self._start_ns) / NS_PER_S)
 
     def at(self, t_s: float) -> PageState:
-        """What was known then."""
+        """The state of the page at this time."""
         state = PageState()
         state.begin(self.info)
         begin = bisect_right(self._times, self._ns(t_s - WINDOW_S))
@@ -92,7 +92,7 @@ class Recording:
         return state
 
     def go_on(self, state: PageState, from_s: float, t_s: float) -> None:
-        """Let it know what came between two times."""
+        """Feed it the messages between two times."""
         self._feed(state, bisect_right(self._times, self._ns(from_s)), t_s)
 
     def _feed(self, state: PageState, begin: int, t_s: float) -> None:
@@ -124,7 +124,7 @@ class Recording:
 
 
 class RecordedSource(AbstractContextManager["RecordedSource"]):
-    """One thread plays and draws; the server's reads what is shown, and says where to go."""
+    """One thread plays and draws; the server's thread reads what is shown, and sets the time."""
 
     def __init__(self, recording: Recording, scene: Scene) -> None:
         self._recording, self._scene, self._hands = recording, scene, Hands(scene.body)
@@ -145,7 +145,7 @@ class RecordedSource(AbstractContextManager["RecordedSource"]):
         self._is_over.set()
         self._thread.join(timeout=2.0)
 
-    # ---- of the server's thread ------------------------------------------------------------------
+    # ---- in the server's thread ------------------------------------------------------------------
 
     def view(self) -> str:
         return self._view
@@ -159,10 +159,10 @@ class RecordedSource(AbstractContextManager["RecordedSource"]):
     def refuse(self, what: str, why: str) -> None:
         self.state.refuse(what, why)
 
-    def play(self, told: Player) -> None:
-        match told.what:
+    def play(self, player: Player) -> None:
+        match player.what:
             case "seek":
-                self._wanted_s = min(max(told.t_s, self._start_s), self._recording.end_s)
+                self._wanted_s = min(max(player.t_s, self._start_s), self._recording.end_s)
             case "play":
                 if self._t_s >= self._recording.end_s:
                     self._wanted_s = self._start_s
@@ -170,7 +170,7 @@ class RecordedSource(AbstractContextManager["RecordedSource"]):
             case "pause":
                 self._is_playing = False
 
-    # ---- of its own ------------------------------------------------------------------------------
+    # ---- in its own ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         before_s = time.monotonic()

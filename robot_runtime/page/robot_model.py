@@ -1,7 +1,7 @@
-"""A robot's model for pages, by what names it: `body_named`.
+"""A robot's model for pages, by name: `body_named`.
 
 robot.urdf, robot.xml    a file
-fr3                      a Franka Research 3 with its hand, as franky-sim ships it
+fr3                      a Franka Research 3 with its gripper, as franky-sim ships it
 task:fetch               a simulated task's robot and its scene
 """
 
@@ -21,9 +21,9 @@ TASK = "task:"
 
 
 def body_named(model: str, columns: Sequence[str]) -> "Body | None":
-    """None: there is none of it here, so that the robot's hands and bases are shown as frames.
+    """None: the model is not here, so that the robot's end effectors and bases are shown as frames.
 
-    columns: of the robot's states. InvalidValueError: it is a file that cannot be read, or no model.
+    columns: of the robot's states. InvalidValueError: the file is unreadable, or not a model.
     """
     from robot_runtime.page.load_body import load_body
 
@@ -47,6 +47,6 @@ def _of_task(task: str, columns: Sequence[str]) -> "Body | None":
 
 
 def check_model(model: str) -> None:
-    """InvalidValueError: it names a file that is not there."""
+    """InvalidValueError: it names a file that does not exist."""
     if model and model != FR3 and not model.startswith(TASK) and not Path(model).is_file():
         raise InvalidValueError(f"a robot's model is a file, .urdf or .xml, or {FR3}; there is no {model}")

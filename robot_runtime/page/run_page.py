@@ -1,10 +1,10 @@
-"""The page of a run, seen from the run: `RunPage` starts its process, feeds it, and says when it is gone.
+"""The page of a run, seen from the run: `RunPage` starts its process, feeds it, and reports when it ends.
 
-    this process                                       the page's, which may die: the run goes on and says so
+    this process                                       the page's, which may die: the run reports it, goes on
     log ─► publish.Publisher ───── ipc ─► LiveSource ─► browsers
     control thread ◄─ OrderDoor ◄─ ipc ◄─ buttons
 
-The sockets lie in a folder that only this user can enter, and orders come with a token besides.
+The sockets lie in a folder that only this user can enter; orders also carry a token.
 """
 
 import secrets
@@ -25,11 +25,11 @@ from robot_runtime.page.order_door import OrderDoor
 from robot_runtime.page.process import DEFAULT_HOST, DEFAULT_PORT, PageProcess
 
 WAITS_S = 20.0
-"""How long a run waits for its page before it begins [s]."""
+"""How long a run waits for its page before it starts [s]."""
 
 
 class RunPage(AbstractContextManager["RunPage"]):
-    """A context manager around the run: once entered, the page is up, or a message says that it is not."""
+    """A context manager around the run: once entered, the page is up, or a message reports that it is not."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class RunPage(AbstractContextManager["RunPage"]):
     ) -> None:
         """
         command: starts the page's process, which reads a `PageConfig` from its standard input.
-        log: whose messages are shown. post: gets orders, as `Session.post`.
+        log: whose messages are shown. post: receives orders, as `Session.post`.
         address: host and port; None: loopback, at 8080 or a free port.
-        say: gets the page's address, or why there is none.
+        say: receives the page's address, or why there is none.
         """
         self._command, self._log, self._post, self._say = command, log, post, say
         self._host, self._port = (DEFAULT_HOST, DEFAULT_PORT) if address is None else address
@@ -61,8 +61,8 @@ class RunPage(AbstractContextManager["RunPage"]):
             stream, orders = f"ipc://{folder / 'stream'}", f"ipc://{folder / 'orders'}"
             token = secrets.token_urlsafe(24)
             self._log.subscribe(stream)
-            told = self._told(stream, orders, token)
-            self.process = opened.enter_context(PageProcess(self._command, told, say=self._say))
+            config = self._page_config(stream, orders, token)
+            self.process = opened.enter_context(PageProcess(self._command, config, say=self._say))
             self._await_page()
             opened.enter_context(
                 OrderDoor(context, orders, token, self._post, refused=self._refuse, look=self._watch)
@@ -76,11 +76,11 @@ class RunPage(AbstractContextManager["RunPage"]):
 
     @property
     def url(self) -> str:
-        """Where the page is; empty until it is up."""
+        """Address of the page; empty until it is up."""
         return self.process.url
 
     def _await_page(self) -> None:
-        """Nothing moves before an operator can look and stop, or knows that the page is missing."""
+        """Wait: nothing moves before an operator can watch and stop, or knows that the page is missing."""
         if self.process.is_up(WAITS_S):
             return
         if self.process.why_ended(within_s=1.0) is None:
@@ -88,7 +88,7 @@ class RunPage(AbstractContextManager["RunPage"]):
         else:
             self._watch()
 
-    def _told(self, stream: str, orders: str, token: str) -> PageConfig:
+    def _page_config(self, stream: str, orders: str, token: str) -> PageConfig:
         return PageConfig(
             stream=stream,
             orders=orders,
@@ -101,12 +101,12 @@ class RunPage(AbstractContextManager["RunPage"]):
         )
 
     def _refuse(self, order: Order, by: str, why: str) -> None:
-        """An order that the run did not even take: the log says it, and so the page."""
+        """Record in the log, and so on the page, an order that did not enter the run's queue."""
         now_ns = MonotonicClock().now_ns()  # a run with a page is one in real time
         self._log.note(TakenOrder(order=order, by=by, posted_ns=now_ns, done_ns=now_ns, refused=why))
 
     def _watch(self) -> None:
-        """Say it, once, if the page's process has ended."""
+        """Report, once, that the page's process has ended."""
         if self._has_ended or self._is_closing or (why := self.process.why_ended()) is None:
             return
         self._has_ended = True

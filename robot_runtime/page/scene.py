@@ -1,11 +1,11 @@
 """The robot in 3D: `Scene`, a viser server that only this process reaches, and what is drawn in it.
 
     W           the world's frame, a grid on the floor
-    robot       the links of its model, or frames of its hands and bases where it has none
-    plan        where the hands will be: what is settled, and what a fresh chunk may still change
+    robot       the links of its model, or frames of its end effectors and bases where it has none
+    plan        where the end effectors will be: what is settled, and what a fresh chunk may still change
 
-viser itself asks nobody for a password and lets any page of any browser on the machine connect: it listens on
-loopback and answers only who knows this process's secret, that is the page's own server (`web`).
+viser itself asks for no password and lets any page of any browser on the machine connect: it listens on
+loopback and answers only clients that know this process's secret, that is the page's own server (`web`).
 """
 
 import io
@@ -25,23 +25,23 @@ SETTLED, FRESH, MEASURED = (255, 170, 60), (70, 160, 255), (120, 120, 130)
 _GRID = (88, 94, 102)
 _FOV = np.deg2rad(42.0)
 _SHARP = np.deg2rad(35.0)
-"""Edges sharper than that are drawn as edges."""
+"""Edges with a sharper angle are drawn as edges."""
 _NICE = 10
 _HAND_AXES, _BASE_AXES = 0.08, 0.25
 """Lengths of the frames' axes [m]."""
 
 
 class Scene(AbstractContextManager["Scene"]):
-    """Draws; one thread owns it."""
+    """Draws the robot and its plan; one thread owns it."""
 
     def __init__(self, body: Body | None) -> None:
-        """body: the robot's model; None: its hands and bases are shown as frames."""
+        """body: the robot's model; None: its end effectors and bases are shown as frames."""
         self.body = body
         self.secret = secrets.token_urlsafe(24)
         self._server = _private_server(self.secret)
         self.port: int = self._server.get_port()
         behind_the_rest(self._server._websock_server._server_thread.native_id)
-        """On loopback, where the page's server finds it."""
+        """The port on loopback at which the page's server finds it."""
         self._links: dict[str, Any] = {}
         self._frames: dict[str, Any] = {}
         self._paths: dict[str, Any] = {}
@@ -93,13 +93,13 @@ class Scene(AbstractContextManager["Scene"]):
         camera.fov = _FOV
 
     def show(self, numbers: Mapping[str, float], hands: Mapping[str, Placed], bases: Sequence[str]) -> None:
-        """Where the robot is.
+        """Show the robot's pose.
 
-        numbers: measured, by their columns. hands: of each part that has one, in the world.
+        numbers: measured, by column. hands: end-effector pose of each part that has one, in the world.
         bases: the parts that are bases.
         """
         with self._server.atomic():
-            self._world.position = -base_pose(numbers).translation  # who looks goes along with a mobile base
+            self._world.position = -base_pose(numbers).translation  # the view follows a mobile base
             if self.body is not None:
                 for link, placed in self.body.placed(numbers).items():
                     if (frame := self._links.get(link)) is not None:
@@ -121,7 +121,7 @@ class Scene(AbstractContextManager["Scene"]):
         _move(self._frames[name], placed)
 
     def show_plan(self, paths: Mapping[str, np.ndarray]) -> None:
-        """paths: name that ends in /settled, /fresh or /measured -> (N, 3) points of a hand or base [m]."""
+        """paths: name that ends in /settled, /fresh or /measured -> (N, 3) points [m]."""
         scene = self._server.scene
         for gone in set(self._paths) - set(paths):
             self._paths.pop(gone).remove()
@@ -145,7 +145,7 @@ class Scene(AbstractContextManager["Scene"]):
 
 
 def behind_the_rest(thread_id: int) -> None:
-    """Drawing waits for whatever else there is to do, a button that was pressed or the robot itself."""
+    """Lower the thread's priority: drawing waits for everything else, orders and the robot itself."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, thread_id, _NICE)
 
@@ -175,7 +175,7 @@ def _add(scene: Any, name: str, shape: Shape) -> None:
 
 
 def _private_server(secret: str) -> Any:
-    """A viser server on loopback that answers nobody who does not know the secret."""
+    """Start a viser server on loopback that refuses clients without the secret."""
     import viser
     import websockets.asyncio.server as theirs
     from viser import _messages
@@ -192,14 +192,14 @@ def _private_server(secret: str) -> Any:
 
     theirs.serve = guarded  # type: ignore[misc, assignment]
     try:
-        with redirect_stdout(io.StringIO()):  # it prints an address that nobody can open
+        with redirect_stdout(io.StringIO()):  # it prints an address that no client can open
             server = viser.ViserServer("127.0.0.1", 0, verbose=False)
     finally:
         theirs.serve = serve  # type: ignore[misc]
     for kind in (
         _messages.ShareUrlRequest,
         _messages.ShareUrlDisconnect,
-    ):  # a tunnel to somebody else's server
+    ):  # a tunnel to a third party's server
         server._websock_server.unregister_handler(kind)
     server.gui.configure_theme(show_logo=False, show_share_button=False)
     return server

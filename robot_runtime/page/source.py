@@ -1,4 +1,4 @@
-"""What a page's server shows and whom it tells: `Source`, a live run or a recorded one."""
+"""What a page's server shows and to whom it passes orders: `Source`, a live run or a recorded one."""
 
 from collections.abc import Mapping
 from typing import Literal, Protocol
@@ -9,10 +9,10 @@ from robot_runtime.core.orders import Order
 
 
 class Picture(Struct, frozen=True):
-    """A camera's newest picture."""
+    """A camera's newest image."""
 
     number: int
-    """Differs from that of the one before."""
+    """Differs from that of the previous one."""
     jpeg: bytes
 
 
@@ -24,24 +24,24 @@ class Player(Struct, frozen=True, tag_field="order"):
 
 
 class Source(Protocol):
-    """What is shown, and who is told; its methods are called in the server's thread and never wait."""
+    """Provides the view and takes orders; the server's thread calls its methods, which never block."""
 
     def view(self) -> str:
-        """What is shown now, as JSON."""
+        """The current view, as JSON."""
         ...
 
     def pictures(self) -> Mapping[str, Picture]:
-        """The newest of each camera."""
+        """The newest image of each camera."""
         ...
 
     def order(self, order: Order) -> None:
-        """Somebody has pressed a button."""
+        """Take an order from a browser."""
         ...
 
-    def play(self, told: Player) -> None:
-        """Somebody moves a recorded run."""
+    def play(self, player: Player) -> None:
+        """Play or move a recorded run."""
         ...
 
     def refuse(self, what: str, why: str) -> None:
-        """What came from a browser was no order."""
+        """Note that a browser's message was not an order."""
         ...

@@ -1,4 +1,4 @@
-"""A body of a URDF file, by Pinocchio."""
+"""A body loaded from a URDF file by Pinocchio."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,13 +21,13 @@ GREY = (0.75, 0.77, 0.80, 1.0)
 
 
 class UrdfBody:
-    """Of a URDF file; its root stands at the origin, or is moved by the columns of `base`."""
+    """The body of a URDF file; its root is at the origin, or moved by the columns of `base`."""
 
     def __init__(self, path: Path, columns: Iterable[str], *, folders: Sequence[Path] = ()) -> None:
         """
-        columns: names of the numbers that will be measured.
-        folders: where packages of `package://` are looked for, besides the file's own.
-        InvalidValueError: the file is no URDF, or its meshes are not there.
+        columns: names of the measured numbers.
+        folders: where packages of `package://` are looked up, besides the file's own.
+        InvalidValueError: the file is not a URDF, or its meshes are missing.
         """
         known = [str(each) for each in (path.parent, *path.parents[1:3], *folders)]
         try:
@@ -72,7 +72,7 @@ class UrdfBody:
 
     def _set(self, q: np.ndarray, joint: str, value: float) -> None:
         found = self._model.joints[self._model.getJointId(joint)]
-        if found.nq == 2:  # one that turns without end
+        if found.nq == 2:  # a continuous joint
             q[found.idx_q : found.idx_q + 2] = np.cos(value), np.sin(value)
         elif found.nq == 1:
             q[found.idx_q] = value
@@ -96,7 +96,7 @@ def _colour(rgba: np.ndarray) -> tuple[float, float, float, float]:
 
 
 def _coal_mesh(geometry: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and faces of what Pinocchio has loaded."""
+    """Vertices and faces that Pinocchio has loaded."""
     import trimesh
 
     kind = type(geometry).__name__
@@ -112,7 +112,7 @@ def _coal_mesh(geometry: Any) -> tuple[np.ndarray, np.ndarray]:
             made = trimesh.creation.cylinder(geometry.radius, 2.0 * geometry.halfLength)
         case "Capsule":
             made = trimesh.creation.capsule(2.0 * geometry.halfLength, geometry.radius)
-            made.apply_translation(-made.bounds.mean(axis=0))  # older versions stand it on its end
+            made.apply_translation(-made.bounds.mean(axis=0))  # older versions put its origin at its end
         case _:
             return np.zeros((0, 3)), np.zeros((0, 3), int)
     return np.array(made.vertices), np.array(made.faces)

@@ -1,4 +1,4 @@
-"""What a browser is shown of a `PageState`: `view_of`, plain values that become JSON."""
+"""What a browser shows of a `PageState`: `view_of` returns plain values that become JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from robot_runtime.page.chunks import Chunk
 from robot_runtime.page.state import PageState, Spans
 
 QUIET_S = 1.0
-"""After so long without news it is said that what is shown is old."""
+"""After this long without messages, the page warns that what it shows is old."""
 _LIMITS = ("position", "velocity", "not_finite")
-"""Kinds that hold a part back; acceleration and jerk only round corners off."""
+"""Limits that hold a part back; acceleration and jerk limits only round corners off."""
 _LINES = 60
 
 
@@ -18,8 +18,8 @@ def view_of(
     state: PageState, *, quiet_s: float | None, player: dict[str, Any] | None = None, note: str = ""
 ) -> dict[str, Any]:
     """
-    quiet_s: how long ago the newest message came; None: none ever has.
-    player: where a recorded run stands; None: it is live.
+    quiet_s: time since the newest message; None: none has arrived.
+    player: position in a recorded run; None: it is live.
     note: a sentence on top of the page.
     """
     is_over = state.end is not None
@@ -70,7 +70,7 @@ def view_of(
 
 
 def end_words(state: PageState) -> str:
-    """What the run came to; empty while it goes on."""
+    """The result of the run in words; empty while it goes on."""
     if (end := state.end) is None:
         return ""
     judged = {"True": "success", "False": "no success"}.get(end.get("success", ""), state.episode)
@@ -80,7 +80,7 @@ def end_words(state: PageState) -> str:
 
 
 def is_armed(state: PageState) -> bool | None:
-    """Whether rows may run; None: a stopped robot has to be reset first, or nothing is known."""
+    """Whether rows may run; None: a stopped robot has to be reset first, or the mode is unknown."""
     match state.mode:
         case "RUN":
             return True
@@ -96,7 +96,7 @@ def who_of(state: PageState) -> str:
 
 
 def figures_of(state: PageState) -> list[tuple[str, str]]:
-    """Names and values of what is counted."""
+    """Names and values of the run's figures."""
     out: list[tuple[str, str]] = []
     if state.chunks.latencies_ms:
         half, most = quantile(state.chunks.latencies_ms, 0.5), quantile(state.chunks.latencies_ms, 0.95)
@@ -119,7 +119,7 @@ def figures_of(state: PageState) -> list[tuple[str, str]]:
 
 
 def parts_of(state: PageState) -> list[dict[str, str]]:
-    """Each part of the robot that moves: who moves it, in what phase, and which limits hold it back."""
+    """Each moving part of the robot: its authority, its phase, and the limits that hold it back."""
     names = [] if state.info is None else list(state.info.schema.parts)
     newest = state.clips[-1][1] if state.clips else {}
     out = []
@@ -159,12 +159,12 @@ def chunk_of(chunk: Chunk) -> dict[str, Any]:
 
 
 def pairs_of(spans: Spans) -> list[tuple[float, str]]:
-    """Begin and value of each span."""
+    """Start and value of each span."""
     return [(round(t_s, 3), value) for t_s, value in spans.pairs]
 
 
 def quantile(values: Sequence[float] | Any, share: float) -> float:
-    """Of a few numbers."""
+    """Quantile of a few numbers."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

@@ -1,10 +1,9 @@
-"""The page's own server: its files, the feed of what is shown, orders back, and the way to viser's scene.
+"""The page's own server: its files, the feed of what is shown, orders back, and a proxy to viser's scene.
 
-    /            the page                 /feed     websocket: what is shown ─►  ◄─ what is pressed
-    /scene/      viser's client           /scene    websocket, passed on to viser, which is on loopback
+    /            the page                 /feed     websocket: the view ─►  ◄─ orders
+    /scene/      viser's client           /scene    websocket, proxied to viser, which is on loopback
 
-Every browser has a task of its own that sends it the newest; one that is slow or asleep misses what was
-between.
+A task per browser sends it the newest view; a browser that is slow or asleep misses those in between.
 """
 
 import asyncio
@@ -39,11 +38,11 @@ from robot_runtime.quiet import quiet_logger
 
 VIEWS_HZ = 15.0
 _CLOSE_S = 0.5
-"""How long a browser may take to say goodbye: one that sleeps keeps no run from ending."""
+"""How long a browser may take to close: one that sleeps must not keep a run from ending."""
 _MAX_HEARD = 65_536
-"""Bytes of a message that a browser may send."""
+"""Maximum size of a message from a browser [bytes]."""
 _SCENE_STYLE = "<style>.mantine-Paper-root,.mantine-Notification-root{display:none!important}</style>"
-"""viser's own panel has nothing in it here, and its warnings lie over the robot."""
+"""Hides viser's own panel, which is empty here, and its warnings, which cover the robot."""
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; "
@@ -55,7 +54,7 @@ _HEARD = msgspec.json.Decoder(Order | Player)
 
 
 class PageServer:
-    """Answers from a thread of its own; a context manager."""
+    """A server with a thread of its own; a context manager."""
 
     def __init__(
         self,
@@ -68,9 +67,9 @@ class PageServer:
         token: str | None = None,
     ) -> None:
         """
-        port: 0 takes a free one. scene: None: nothing is shown in 3D.
-        index: of the files in `static`, what / is.
-        token: that a browser has to bring along; None: one is made where others can reach us.
+        port: 0 picks a free one. scene: None: nothing is shown in 3D.
+        index: the file in `static` that / serves.
+        token: that a browser has to present; None: one is made where other machines can reach the server.
         """
         self._host, self._source, self._scene = host, source, scene
         self._files = _own_files(index) | ({} if scene is None else {"/scene/": _scene_page()})
@@ -81,7 +80,7 @@ class PageServer:
         self._started: Future[None] = Future()
         self._thread = Thread(target=self._run, name="page", daemon=True)
         self.port = port
-        """Where it listens, once it is entered."""
+        """The port it listens at, once entered."""
         self.guard = Guard.at(host, port)
 
     def start(self) -> Self:
@@ -101,7 +100,7 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """What a browser on this machine opens."""
+        """The address that a browser on this machine opens."""
         host = self._host if is_loopback(self._host) else socket.gethostname()
         shown = f"[{host}]" if ":" in host else host
         query = "" if self.guard.token is None else f"?token={self.guard.token}"
@@ -141,15 +140,15 @@ class PageServer:
         self._started.set_result(None)
         await self._ends.wait()
         if server.connections:
-            await asyncio.sleep(2.0 / VIEWS_HZ)  # for the last that there is to see
+            await asyncio.sleep(2.0 / VIEWS_HZ)  # so that browsers get the last view
         server.close()
-        with suppress(TimeoutError):  # a connection on which nothing was ever asked is waited for longer
+        with suppress(TimeoutError):  # the server waits longer for a connection without any request
             await asyncio.wait_for(server.wait_closed(), 2 * _CLOSE_S)
 
     # ---- plain requests --------------------------------------------------------------------------
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Files, and refusals; None: a websocket that may be opened."""
+        """Serve files and refusals; None: a websocket that may be opened."""
         headers = {name.lower(): value for name, value in request.headers.raw_items()}
         if why := self.guard.complaint(request.path, headers):
             return connection.respond(HTTPStatus.FORBIDDEN, f"{why}\n")
@@ -187,7 +186,7 @@ class PageServer:
                 await self._pass_on(browser)
 
     async def _feed(self, browser: ServerConnection) -> None:
-        """Send the newest, as fast as the browser takes it."""
+        """Send the newest view, as fast as the browser takes it."""
         sent: dict[str, int] = {}
         while True:
             begun_s = self._loop.time()
@@ -200,21 +199,21 @@ class PageServer:
             await asyncio.sleep(max(0.005, begun_s + 1.0 / VIEWS_HZ - self._loop.time()))
 
     async def _hear(self, browser: ServerConnection) -> None:
-        """Take what is pressed."""
+        """Receive orders."""
         async for message in browser:
             try:
-                told = _HEARD.decode(message)
+                order = _HEARD.decode(message)
             except (msgspec.DecodeError, InvalidValueError) as error:
                 self._source.refuse("what was typed", str(error))
             else:
-                if isinstance(told, Player):
-                    self._source.play(told)
+                if isinstance(order, Player):
+                    self._source.play(order)
                 else:
-                    self._source.order(told)
-            await asyncio.sleep(0)  # a browser that sends many keeps no other waiting
+                    self._source.order(order)
+            await asyncio.sleep(0)  # a browser that sends many must not block the others
 
     async def _pass_on(self, browser: ServerConnection) -> None:
-        """Both ways between a browser and viser."""
+        """Proxy between a browser and viser, in both directions."""
         assert self._scene is not None
         protocols = None if browser.subprotocol is None else [browser.subprotocol]
         async with connect(
@@ -235,7 +234,7 @@ async def _copy(source: Connection, to: Connection) -> None:
 
 
 async def _until_first(*tasks: Coroutine[Any, Any, None]) -> None:
-    """Until the first of them ends; the others end with it."""
+    """Wait until the first of them ends, and cancel the others."""
     started = [asyncio.create_task(each) for each in tasks]
     try:
         done, _ = await asyncio.wait(started, return_when=asyncio.FIRST_COMPLETED)
@@ -248,7 +247,7 @@ async def _until_first(*tasks: Coroutine[Any, Any, None]) -> None:
 
 
 def _own_files(index: str) -> dict[str, tuple[str, bytes]]:
-    """By the path that asks for it, / for the index: kind and content."""
+    """The static files by path, / for the index: content type and content."""
     folder = files("robot_runtime.page") / "static"
     named = {f"/{each.name}": each for each in folder.iterdir()}
     out = {path: (_KINDS[Path(path).suffix], each.read_bytes()) for path, each in named.items()}

@@ -1,26 +1,26 @@
-"""Which requests run next, together, and how long to wait for one more: `Batcher`, without I/O.
+"""Chooses which requests run next, together, and how long to wait for one more: `Batcher`, without I/O.
 
 One policy, one batch at a time, at most one request of a robot in it.
 
     waiting, most urgent first   a b c d e       a c d want one sampler part, b e another
     run now                      a c d           b e are next
 
-A batch is as large as brings most requests home in time, and makes their mean wait shortest, by what batches
-of each size have taken. While others wait that can be served in time, a request that cannot is shed.
+The batch size is the one that serves most requests in time, and minimises their mean wait, by what batches of
+each size have taken. While others wait that can be served in time, a request that cannot is shed.
 
 Robots that ask as soon as they are answered never meet in a batch by themselves: while one is served the
-others wait, and the other way round. So a policy that is idle waits a moment for a robot that is about to
-ask again, judged by the time between its last two requests:
+others wait, and the other way round. So an idle policy waits a moment for a robot that is about to ask again,
+judged by the time between its last two requests:
 
     a  ....|== a ==|       |== a c ==|           c asks just after its answer; a, which came while c was
     c  == c ==|    |c.. w  |== a c ==|           served, waits for it, at most WAIT_SHARE of a's own time
 
-A request for many samples or steps may take as long as a dozen others. While anybody asks for less, such ones
-rest after each for REST times what it took: they get a fifth of the time, and who asks for little the rest.
-One that could not be answered that way while its rows are of use is refused.
+A request for many samples or steps may take as long as a dozen others. While lighter requests come in, heavy
+ones pause after each for REST times its duration: they get a fifth of the time, and light ones the rest. A
+request that could not be answered that way while its rows are useful is refused.
 
-A short deadline gives no robot more than its share: a robot owes the time that its requests took and pays
-it off with an equal share of the time that goes by. While it owes more than HEAVY requests, others go first.
+A short deadline gives no robot more than its share: a robot owes the time that its requests took and pays it
+off with an equal share of the time that passes. While it owes more than HEAVY requests, others go first.
 """
 
 import itertools
@@ -42,22 +42,22 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.wire.request_queue import QueuedRequest
 
 WAIT_SHARE = 0.1
-"""Of the time that one request takes alone: the longest that it waits for others."""
+"""Maximum wait for others, as a share of the time that one request takes alone."""
 HEAVY, REST = 4, 4
-"""More than so many ordinary requests is much; and how many times as long it gives way."""
+"""A heavy request takes more than this many ordinary ones; and how many times its duration it pauses."""
 _LIGHT_NS = NS_PER_S
-"""So long after its last batch somebody still counts as asking for less."""
+"""For this long after its last batch a robot still counts as asking for light requests."""
 _NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
-"""Shares of the newest batch, and how far off the mean is called hardly ever, as in RFC 6298."""
+"""Weights of the newest batch, and deviations beyond the mean that are rarely exceeded, as in RFC 6298."""
 _ALONE_NS = 10 * NS_PER_S
 _MAX_SAMPLERS = 64
 _MAX_RHYTHMS = 256
 _SILENT_NS = 10 * NS_PER_S
-"""A robot that has not asked for so long has no rhythm any more: most have left."""
+"""A robot that has not asked for this long has no rhythm any more: most have left."""
 
 
 class _Pace(Struct, frozen=True, gc=False):
-    """What batches of one sampler part have taken, over what was measured for their sizes."""
+    """Durations of batches of one sampler part, relative to what was measured for their sizes."""
 
     mean: float
     deviation: float = 0.0
@@ -65,7 +65,7 @@ class _Pace(Struct, frozen=True, gc=False):
 
 
 class BatchTimes:
-    """How long batches take: measured for some sizes, corrected for every sampler part by what it took.
+    """Durations of batches: measured for some sizes, corrected for each sampler part by its own.
 
     Mean and deviation are smoothed as TCP smooths round trips (RFC 6298).
     """
@@ -77,12 +77,12 @@ class BatchTimes:
         num_steps: int | None = None,
         sizes: Mapping[type[SamplerPart], Sequence[int]] | None = None,
     ) -> None:
-        """What the policy took for nothing while it warmed up [ns].
+        """Durations from warming up [ns].
 
-        by_size: of batches of its usual sampler part; 1 among them, and none larger is to be made.
+        by_size: of batches of the usual sampler part; includes 1, and the largest is the maximum batch.
         by_kind: of one request, by sampler part with its own options.
         num_steps: of a part that names none; None: the policy does not count its passes.
-        sizes: of batches that may be made, by sampler part, and 1 of any other part; None: all up to the
+        sizes: batch sizes that may be made, by sampler part, and 1 of any other part; None: all up to the
             largest of `by_size`.
         """
         self._paces: dict[SamplerPart, _Pace] = {}
@@ -96,7 +96,7 @@ class BatchTimes:
         *,
         sizes: Mapping[type[SamplerPart], Sequence[int]] | None,
     ) -> None:
-        """More was measured; what batches have taken since stays."""
+        """Take over new measurements; what batches have taken since stays."""
         self.by_size = by_size
         self._by_kind, self._num_steps, self._sizes = by_kind, num_steps, sizes
         known = sorted(by_size)
@@ -104,10 +104,10 @@ class BatchTimes:
         self._times: list[float] = every.tolist()  # looked up for every request: interpolated once
 
     def unusual_ns(self, part: SamplerPart) -> int | None:
-        """What one request will take at most; None unless that is more than the part's own options take.
+        """Maximum duration of one request; None unless that is more than the part's own options take.
 
         Steps follow each other. Samples go through the network together: fewer than were measured save what
-        each of them adds, but more cost in proportion, for a device that is full shares nothing any more.
+        each of them adds, but more cost in proportion, since a full device gains nothing from batching.
         """
         usual = type(part)()
         steps = 1.0
@@ -128,11 +128,11 @@ class BatchTimes:
         return (self.unusual_ns(part) or self._own_ns(type(part))) > HEAVY * self.by_size[1]
 
     def most_ns(self, size: int) -> int:
-        """What a batch of so many takes at most if it is not heavy [ns]."""
+        """Maximum duration of a batch of this size if it is not heavy [ns]."""
         return round(HEAVY * self._measured_ns(size))
 
     def _own_ns(self, kind: type[SamplerPart]) -> int:
-        """Of a part with its own options: measured, or at most."""
+        """Duration of a part with its own options: measured, or an upper bound."""
         return self._by_kind.get(kind, work(kind) * self.by_size[1])
 
     @property
@@ -141,22 +141,22 @@ class BatchTimes:
         return len(self._times) - 1
 
     def fitting(self, size: int, sampler: SamplerPart) -> int:
-        """The largest batch of a sampler part that may be made of so many requests."""
+        """The largest batch of a sampler part that may be made of this many requests."""
         if self._sizes is None:
             return min(size, self.max_size)
         return max((s for s in self._sizes.get(type(sampler), ()) if s <= size), default=1)
 
     def expected_ns(self, size: int, sampler: SamplerPart) -> int:
-        """What a batch of `size` will take [ns]."""
+        """Expected duration of a batch of `size` [ns]."""
         return round(self._measured_ns(size) * self._pace(sampler).mean)
 
     def longest_ns(self, size: int, sampler: SamplerPart) -> int:
-        """What a batch of `size` will hardly ever exceed [ns]."""
+        """Duration that a batch of `size` rarely exceeds [ns]."""
         pace = self._pace(sampler)
         return round(self._measured_ns(size) * (pace.mean + _DEVIATIONS * pace.deviation))
 
     def note(self, size: int, sampler: SamplerPart, took_ns: int) -> None:
-        """A batch has ended."""
+        """Note a batch that has ended."""
         ratio = took_ns / max(1.0, self._measured_ns(size))
         before = self._paces.pop(sampler, _Pace(ratio))
         off = ratio - before.mean
@@ -179,7 +179,7 @@ class BatchTimes:
 
 
 def work(kind: type[SamplerPart]) -> int:
-    """How many times an ordinary request a sampler part with its own options takes, at most."""
+    """Upper bound on how many ordinary requests a sampler part with its own options amounts to."""
     part = kind()
     return num_samples(part) * (3 if isinstance(part, RtcGuidance) else 1)
 
@@ -192,14 +192,14 @@ _AS_MEASURED = _Pace(1.0)
 
 
 class _Rhythm(Struct, frozen=True, gc=False):
-    """When a robot asked last, and how long that was after the time before."""
+    """When a robot asked last, and the interval before that."""
 
     last_ns: int
     interval_ns: int | None = None
 
 
 class Batcher:
-    """Chooses for one policy; owned and called by one thread."""
+    """Chooses batches for one policy; owned and called by one thread."""
 
     def __init__(self, times: BatchTimes) -> None:
         self.times = times
@@ -211,7 +211,7 @@ class Batcher:
         self._rhythms: dict[bytes, _Rhythm] = {}
 
     def asked(self, peer: bytes, now_ns: int) -> None:
-        """A robot has sent a request."""
+        """Note a robot's request."""
         before = self._rhythms.pop(peer, None)
         self._rhythms[peer] = _Rhythm(now_ns, None if before is None else now_ns - before.last_ns)
         longest_ago = next(iter(self._rhythms))
@@ -222,7 +222,7 @@ class Batcher:
     def ended(
         self, batch: Sequence[QueuedRequest], took_ns: int, now_ns: int, *, was_stopped: bool = False
     ) -> None:
-        """A batch has ended, or was given up; the policy is idle."""
+        """Note that a batch has ended, or was cancelled; the policy is idle."""
         sampler = batch[0].request.sampler
         self._idle_ns = now_ns
         if self.times.is_heavy(sampler):
@@ -234,7 +234,7 @@ class Batcher:
         self._charge(batch, took_ns, now_ns)
 
     def _charge(self, batch: Sequence[QueuedRequest], took_ns: int, now_ns: int) -> None:
-        """Its robots owe what it took, in equal parts; every robot pays with its share of the time since."""
+        """Charge its robots for its duration, in equal parts; each pays with its share of the time since."""
         share_ns = (now_ns - self._paid_ns) // max(1, len(self._rhythms))
         self._owed_ns = {peer: ns - share_ns for peer, ns in self._owed_ns.items() if ns > share_ns}
         self._paid_ns = now_ns
@@ -243,22 +243,22 @@ class Batcher:
             self._owed_ns[job.peer] = min(owed_ns, 2 * self.times.most_ns(1))  # no robot waits for ever
 
     def unusual_ns(self, peer: bytes, part: SamplerPart) -> int | None:
-        """What a robot's request will take, rests included that it makes for others; None if that is the
-        policy's ordinary work."""
+        """Duration of a robot's request, including the pauses it makes for others; None if it is ordinary
+        work for the policy."""
         took_ns = self.times.unusual_ns(part)
         if took_ns is None or not self.times.is_heavy(part) or self._rhythms.keys() <= {peer}:
             return took_ns
         return (1 + REST) * took_ns
 
     def failed(self, peer: bytes, now_ns: int) -> None:
-        """A robot's request could not be answered: for a while it is served alone, lest it fails others."""
+        """Note a robot's failed request: for a while it is served alone, so that it cannot fail others."""
         self._alone_until_ns.pop(peer, None)
         self._alone_until_ns[peer] = now_ns + _ALONE_NS
         if len(self._alone_until_ns) > _MAX_RHYTHMS:
             del self._alone_until_ns[next(iter(self._alone_until_ns))]
 
     def too_late(self, waiting: Sequence[QueuedRequest], now_ns: int) -> tuple[QueuedRequest, ...]:
-        """Those to be shed, so that others are in time. With nobody else to serve they may as well be tried.
+        """Requests to shed, so that others are in time. If there are no others, all may as well be tried.
 
         waiting: one request of each robot.
         """
@@ -268,11 +268,11 @@ class Batcher:
     def choose(
         self, waiting: Sequence[QueuedRequest], now_ns: int
     ) -> tuple[tuple[QueuedRequest, ...], int | None]:
-        """What an idle policy is to run now, together; if that is none, when to choose again.
+        """Requests for an idle policy to run now, together; if none, when to choose again.
 
         None for the time: when something happens. waiting: one request of each robot, most urgent first.
         """
-        if len(waiting) == len(self._rhythms) == 1:  # a robot alone: nobody to wait for, nothing to weigh
+        if len(waiting) == len(self._rhythms) == 1:  # a robot alone: none to wait for, nothing to weigh
             return tuple(waiting), None
         resting = self._resting(waiting, now_ns)
         if len(resting) == len(waiting):
@@ -291,7 +291,7 @@ class Batcher:
         return best_batch(alike, now_ns, self.times), None
 
     def _latest_start_ns(self, jobs: Sequence[QueuedRequest], size: int) -> int:
-        """When a batch of `size` has to start for all of the jobs to be in time."""
+        """Latest start of a batch of `size` with all of the jobs in time."""
         took_ns = self.times.longest_ns(size, jobs[0].request.sampler)
         return min(job.expires_ns for job in jobs) - took_ns
 
@@ -299,7 +299,7 @@ class Batcher:
         return now_ns < self._alone_until_ns.get(job.peer, now_ns)
 
     def _resting(self, waiting: Sequence[QueuedRequest], now_ns: int) -> list[QueuedRequest]:
-        """Those that give way to others, which wait or have only just been answered."""
+        """Requests that pause for others, which wait or have only just been answered."""
         if now_ns >= self._rest_until_ns:
             return []
         is_heavy = [self.times.is_heavy(job.request.sampler) for job in waiting]
@@ -326,13 +326,13 @@ class Batcher:
 
 
 def best_batch(waiting: Sequence[QueuedRequest], now_ns: int, times: BatchTimes) -> tuple[QueuedRequest, ...]:
-    """The first batch of the plan by which most requests are in time, and of those by which they wait least.
+    """The first batch of the plan with most requests in time, and among those with the least wait.
 
-    A plan runs all that wait b at a time, most urgent first, leaving out what such a batch would be too late
-    for. Where there is more to do than time, that favours large batches of requests that can wait over small
-    ones of the most urgent: a policy that only ever catches the most urgent never gets out of the squeeze.
+    A plan runs all waiting requests b at a time, most urgent first, leaving out those that such a batch would
+    be too late for. Under overload that favours large batches of requests that can wait over small ones of
+    the most urgent: a policy that only ever serves the most urgent never catches up.
 
-    waiting: most urgent first, alike in their sampler part.
+    waiting: most urgent first, with the same sampler part.
     """
     sampler, most = waiting[0].request.sampler, len(waiting)
     sizes = sorted({times.fitting(min(size, most), sampler) for size in batch_sizes(most)}, reverse=True)
@@ -342,7 +342,7 @@ def best_batch(waiting: Sequence[QueuedRequest], now_ns: int, times: BatchTimes)
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """What comes of running requests so many at a time."""
+    """The result of running requests in batches of one size."""
 
     first: tuple[QueuedRequest, ...]
     num_in_time: int

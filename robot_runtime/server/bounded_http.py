@@ -1,4 +1,4 @@
-"""HTTP from a thread for each of the newest connections: `BoundedServer`, and `HttpService` that runs one."""
+"""HTTP with a thread for each of the newest connections: `BoundedServer`, and `HttpService` that runs one."""
 
 import sys
 from contextlib import suppress
@@ -9,19 +9,19 @@ from types import TracebackType
 from typing import Any, Self
 
 MAX_CONNECTIONS = 64
-"""Beyond that the one that came first goes: who asks gets an answer, however many only listen."""
+"""Beyond that the oldest connection is closed: new requests get an answer, however many only listen."""
 TIMEOUT_S = 5.0
-"""Of a connection that never speaks."""
+"""Timeout of a connection that never sends."""
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """A thread for each of the newest connections."""
+    """Serves each of the newest connections in a thread."""
 
     daemon_threads = True
-    request_queue_size = 128  # of five, as is usual, the sixth at once would try again a second later
+    request_queue_size = 128  # with the usual five, a sixth at once would retry a second later
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._open: dict[int, socket] = {}  # by its number, the one that came first first
+        self._open: dict[int, socket] = {}  # by number, the oldest first
         self._lock = Lock()
         super().__init__(address, handler)
 
@@ -29,7 +29,7 @@ class BoundedServer(ThreadingHTTPServer):
         with self._lock:
             self._open[id(request)] = request
             if len(self._open) > MAX_CONNECTIONS:
-                with suppress(OSError):  # its thread finds that it has ended, and closes it
+                with suppress(OSError):  # its thread notices that it has ended, and closes it
                     self._open.pop(next(iter(self._open))).shutdown(SHUT_RDWR)
         super().process_request(request, client_address)
 
@@ -39,12 +39,13 @@ class BoundedServer(ThreadingHTTPServer):
             super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # nobody wants a trace of every connection that ends
+        if not isinstance(sys.exception(), OSError):  # no trace for every connection that ends
             super().handle_error(request, client_address)
 
 
 class HttpService:
-    """Base of what a `BoundedServer` shows: it answers from a thread of its own until the context ends."""
+    """Base of HTTP services with a `BoundedServer`: it answers from a thread of its own inside the
+    context."""
 
     def __init__(self, server: BoundedServer, name: str) -> None:
         """name: of the thread."""

@@ -1,28 +1,28 @@
-"""The garbage collector of a process that serves, while no policy is at work: `Collector`.
+"""Controls garbage collection in a serving process, between the policies' calls: `Collector`.
 
     policy     |batch|        |batch|              |batch|
     network    asked   answers       asked   answers
     collected         |young|               |young|                 and nothing else
 
 Left to itself it runs in whichever thread makes an object, the policy's too. A round of young objects is
-short; one of all takes 0.3 s with large libraries loaded (`robot.scheduling`), in which nobody is answered.
-So what is there for good, libraries, networks and the server, is left alone from the start, and what is
-warmed up later once all of it is warm; the rest is looked at between batches.
+short; a full one takes 0.3 s with large libraries loaded (`robot.scheduling`), in which no robot is answered.
+So permanent objects, libraries, networks and the server, are excluded from the start, and what is warmed up
+later once all of it is warm; the rest is collected between batches.
 """
 
 import gc
 from types import TracebackType
 
 YOUNG = 2_000
-"""Objects made since the last round, that call for one when nobody waits for it."""
+"""Objects made since the last round that trigger one while no request waits."""
 OVERDUE = 100_000
-"""That call for one whoever waits: some 20 MB."""
+"""Objects that trigger one even while requests wait: some 20 MB."""
 OLD_EVERY = 50
-"""Rounds of young objects until one of all that was made since the start."""
+"""Rounds of young objects until one of all objects made since the start."""
 
 
 class Collector:
-    """A context: while it lasts, nothing is collected but in `look`, by the thread that calls it."""
+    """A context in which objects are collected only in `look`, by the thread that calls it."""
 
     def __init__(self) -> None:
         self._is_on = False
@@ -48,7 +48,7 @@ class Collector:
     def look(self, *, is_idle: bool, num_settled: int) -> None:
         """Collect if it is time to.
 
-        is_idle: whether no policy is at work. num_settled: how often something has come that stays: a policy
+        is_idle: whether no policy is running. num_settled: how often something permanent was added: a policy
             that is warm as a whole, or one in place of another.
         """
         if not self._is_on:
@@ -64,6 +64,6 @@ class Collector:
 
 
 def _keep() -> None:
-    """Whatever is there now is not looked at again."""
+    """Exclude all present objects from collection."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Latency put between policy and network, to see on one machine how a robot fares with a distant one."""
+"""Latency injected between policy and network, to test a robot with a distant server on one machine."""
 
 import random
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from robot_runtime.core.values.action import NS_PER_MS
 
 @dataclass(frozen=True, kw_only=True)
 class Delay:
-    """How much longer each answer takes: `median_ms` times a lognormal factor of spread `sigma`."""
+    """Extra latency of each answer: `median_ms` times a lognormal factor of spread `sigma`."""
 
     median_ms: float = 0.0
     sigma: float = 0.0
@@ -21,7 +21,7 @@ class Delay:
             raise ValueError(f"delay and spread must not be negative, got {self.median_ms} and {self.sigma}")
 
     def drawn_ns(self) -> Iterator[int]:
-        """Of one answer after the other [ns]."""
+        """Latencies of successive answers [ns]."""
         rng = random.Random(self.seed)
         while True:
             factor = rng.lognormvariate(0.0, self.sigma) if self.median_ms else 0.0

@@ -1,4 +1,4 @@
-"""What a policy has to be before a server opens its address for it: `checked_policy`, `checked_welcome`."""
+"""Checks a policy before a server opens its address for it: `checked_policy`, `checked_welcome`."""
 
 import inspect
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
 
 MAX_HORIZON = 1024
-"""Rows of a chunk; published ones have up to 100."""
+"""Maximum number of rows of a chunk; published ones have up to 100."""
 MAX_NUMBERS = 1024
-"""Of a row, and of environment state."""
+"""Maximum size of a row, and of environment state."""
 SPARE_BYTES = 4096
-"""Of a request's header, for names, numbers of requests and a task's text."""
+"""Bytes of a request's header reserved for names, request numbers and the task's text."""
 
 
 def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
-    """What robots are told of a policy; PolicyError if it could not be served, whatever they asked."""
+    """The policy's description for robots; PolicyError if it cannot be served at all."""
     info = checked_policy(policy).info
     _check(info, "chunks of so many rows", info.action_spec.horizon, 1, MAX_HORIZON)
     _check(info, "rows of so many numbers", info.action_spec.dim, 1, MAX_NUMBERS)
@@ -34,13 +34,13 @@ def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
     try:
         decode(encode(Packet("", 0, welcome)))
     except ProtocolError as error:
-        raise PolicyError(f"robots cannot be told what policy {info.name!r} is: {error}") from error
+        raise PolicyError(f"policy {info.name!r} cannot be described to robots: {error}") from error
     _check_request(info)
     return welcome
 
 
 def _check_request(info: PolicyInfo) -> None:
-    """The numbers of all observations that it looks at fit in the header of a request."""
+    """Check that the numbers of all observations it uses fit in the header of a request."""
     names = replace(info.schema, cameras=dict.fromkeys(info.schema.cameras, (1, 1)))
     seen = zero_observation(names, max(info.tasks, key=len, default=""))
     seen = structs.replace(seen, history=(seen,) * (info.n_obs_steps - 1))
@@ -58,7 +58,7 @@ def _check_request(info: PolicyInfo) -> None:
 
 
 def _check_schema(info: PolicyInfo, schema: Schema) -> None:
-    """An observation of that schema fits in one message."""
+    """Check that an observation of that schema fits in one message."""
     _check(info, "numbers of environment state", schema.environment_state_dim, 0, MAX_NUMBERS)
     pictures, most = len(schema.cameras) * info.n_obs_steps, LIMITS.num_frames - 2  # one frame for the plan
     _check(info, "pictures in a request", pictures, 0, most)
@@ -74,7 +74,7 @@ def _check(info: PolicyInfo, what: str, value: object, low: int, high: int) -> N
 
 
 def checked_policy(candidate: object) -> Policy:
-    """The object, if it is a policy; PolicyError says all that it lacks."""
+    """The object, if it is a policy; PolicyError reports everything that it lacks."""
     if problems := policy_problems(candidate):
         raise PolicyError(f"{_named(candidate)} is no policy: " + "; ".join(problems))
     assert isinstance(candidate, Policy)
@@ -90,7 +90,7 @@ def _takes_one(function: Callable[..., object]) -> bool:
         inspect.signature(function).bind(None)
     except TypeError:
         return False
-    except ValueError:  # a builtin's is not known
+    except ValueError:  # a builtin has no signature
         return True
     return True
 

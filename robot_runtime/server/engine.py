@@ -6,10 +6,10 @@
     warm(piece)    the same ────► one call on nothing: Called
     stop()     ─── flag ────────► looked at between steps
 
-Rows are handed over as they become final; the network never waits for the policy. A request starts when
-those before it have ended, so answers that it follows are complete. Images are decoded here, just before the
-policy sees them: what is never run costs nothing. A request that fails, fails alone: one whose rows are no
-numbers is left out, and a batch that the policy refuses is inferred again one by one.
+Rows are passed on as they become final; the network never waits for the policy. A request starts when those
+before it have ended, so the answers that it follows are complete. Images are decoded here, just before the
+policy needs them: a request that never runs costs nothing. Failures are isolated: a request with non-finite
+rows is dropped from its batch, and a batch that the policy refuses is inferred again one by one.
 """
 
 import logging
@@ -37,22 +37,22 @@ from robot_runtime.wire.request_queue import QueuedRequest
 
 logger = logging.getLogger(__name__)
 CLOSE_S = 0.25
-"""How long whoever closes an engine waits for the policy to come by."""
+"""How long `close` waits for the policy to reach its next step."""
 _WHATEVER = (Exception, SystemExit)
-"""What other people's code may raise: `exit()` too would end the worker, and nobody would be answered."""
+"""What user code may raise: `exit()` too would end the worker, and no request would be answered."""
 
 
 class Done(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """The batch has ended, and the worker is idle; jobs without all of their rows were given up."""
+    """The batch has ended, and the worker is idle; jobs without all of their rows were cancelled."""
 
     jobs: tuple[QueuedRequest, ...]
     infer_ns: int
-    """Time it took [ns]."""
+    """Duration [ns]."""
     was_stopped: bool
 
 
 Answer = tuple[QueuedRequest, ChunkPart | ErrorReply]
-"""Rows of a job that are final, or why there are none, in words that are fit for the client."""
+"""Final rows of a job, or why there are none, in words that are fit for the client."""
 
 Result = Answer | Done | Called
 
@@ -71,7 +71,7 @@ class Engine:
     ) -> None:
         """
         ring: called from the worker thread whenever there are results.
-        max_batch: most jobs at a time, for a policy that can answer several.
+        max_batch: maximum number of jobs at a time, for a policy that can answer several.
         open_ns: as for `warm_up`.
         """
         self.is_idle = True
@@ -90,8 +90,8 @@ class Engine:
     def warm_up(self) -> Warming:
         """Start the thread and infer a few times on it, so that no robot pays for first calls.
 
-        Returns what is warm and what is left, the caller's from here on. PolicyError if what came of it is no
-        answer, and whatever the policy raises.
+        Returns what is warm and what is left, owned by the caller from here on. PolicyError if the result is
+        invalid, and whatever the policy raises.
         """
         self.start_warming()
         warming = self._warm.get()
@@ -100,11 +100,12 @@ class Engine:
         return warming
 
     def start_warming(self) -> None:
-        """As `warm_up`, without waiting: the bell rings when it is over, and `warmed` knows."""
+        """As `warm_up`, without waiting: `ring` is called when it is over, and `warmed` returns the
+        result."""
         self._thread.start()
 
     def warmed(self) -> Warming | Exception | None:
-        """Once, what came of warming up; None before it is over."""
+        """The result of warming up, once; None before it is over."""
         return None if self._warm.empty() else self._warm.get()
 
     def start(self, jobs: Sequence[QueuedRequest]) -> None:
@@ -115,22 +116,22 @@ class Engine:
         self._batches.put(self._running)
 
     def warm(self, piece: Piece) -> None:
-        """Call the policy on nothing; only when idle."""
+        """Call the policy on zeros; only when idle."""
         assert self.is_idle
         self.is_idle = self._is_stopped = False
         self._batches.put(piece)
 
     @property
     def running(self) -> tuple[QueuedRequest, ...]:
-        """The jobs the worker is at."""
+        """The jobs that the worker runs."""
         return self._running
 
     def stop(self) -> None:
-        """Give up the running jobs at their next step."""
+        """Cancel the running jobs at their next step."""
         self._is_stopped = True
 
     def results(self) -> list[Result]:
-        """What the worker has done since the last call, in order."""
+        """The worker's results since the last call, in order."""
         out = []
         while self._results:
             result = self._results.popleft()
@@ -140,12 +141,12 @@ class Engine:
         return out
 
     def end(self) -> None:
-        """Let the thread end, which it does between two steps; `close` waits for that."""
+        """Ask the thread to end between two steps; `close` waits for that."""
         self.stop()
         self._batches.put(None)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """End the thread; one that is deep in a policy for longer is left to die with the process."""
+        """End the thread; one that stays in a policy call for longer is left to end with the process."""
         self.end()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -200,17 +201,18 @@ class Engine:
         *,
         size: int,
     ) -> None:
-        """Answer the requests together, or if that fails each by itself; `sent` loses those that are over.
+        """Answer the requests together, or if that fails each by itself; `sent` loses those that are
+        finished.
 
-        size: of the batch that was planned. If fewer are left, the last is asked as often as makes it full:
-        a size that is not warm may be compiled for seconds.
+        size: planned size of the batch. If fewer are left, the last one is repeated to fill it: a size that
+            is not warm may compile for seconds.
         """
-        told = [*requests.values()]
-        if len(told) > 1:
-            told += told[-1:] * (size - len(told))
+        batch = [*requests.values()]
+        if len(batch) > 1:
+            batch += batch[-1:] * (size - len(batch))
         try:
-            steps = infer_steps(self._policy, told)
-            self._hand_over(steps, tuple(requests), sent, started_ns, size=len(told))
+            steps = infer_steps(self._policy, batch)
+            self._hand_over(steps, tuple(requests), sent, started_ns, size=len(batch))
         except _WHATEVER as error:
             if len(requests) == 1:
                 self._give_up(sent, next(iter(requests)), _as_exception(error))
@@ -228,7 +230,7 @@ class Engine:
         *,
         size: int,
     ) -> None:
-        """Post rows as they come, but for those that were sent before; rows beyond the jobs' are nobody's."""
+        """Post rows as they come, except those that were sent before; rows beyond the jobs' are dropped."""
         come = dict.fromkeys(jobs, 0)
         for step in steps:
             if len(step) != size:
@@ -256,7 +258,7 @@ class Engine:
     def _post_new(
         self, sent: dict[QueuedRequest, int], job: QueuedRequest, rows: np.ndarray, started_ns: int
     ) -> bool:
-        """True if there are any."""
+        """Post the new rows of a job; whether there are any."""
         if not len(rows):
             return False
         request, first_row = job.request, sent[job]
@@ -275,7 +277,7 @@ class Engine:
         return True
 
     def _give_up(self, sent: dict[QueuedRequest, int], job: QueuedRequest, error: Exception) -> None:
-        """One request fails; what the client is told says no more of the server than it needs to know."""
+        """Fail one request; the client's message reveals no more of the server than needed."""
         name = self._policy.info.name
         if isinstance(error, ValueError):
             self._fail(sent, job, ErrorCode.BAD_REQUEST, str(error))
@@ -298,7 +300,7 @@ class Engine:
 
 
 def _opened(job: QueuedRequest) -> ChunkRequest:
-    """The request with its images; ProtocolError: one is not what the request says it is."""
+    """The request with decoded images; ProtocolError: one is not what the request declares."""
     return with_images(job.request, job.pictures, decode_jpeg) if job.pictures else job.request
 
 

@@ -1,4 +1,4 @@
-"""What a server that receives megabytes many times a second asks of the memory allocator."""
+"""Memory allocator settings of a server that receives megabytes many times a second."""
 
 import ctypes
 import logging

@@ -1,4 +1,4 @@
-"""A server's metrics over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs it."""
+"""A server's metrics over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for its supervisor."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +16,13 @@ _PREFIX = "robot_runtime_"
 
 
 class MetricsServer(HttpService):
-    """Answers from threads of its own; a context manager. Up before the policy is warm, so not ready then."""
+    """Answers from threads of its own; a context manager. Up before the policy is warm, and not ready
+    then."""
 
     def __init__(self, address: str, metrics: Mapping[str, ServerMetrics]) -> None:
         """
-        address: HOST:PORT, port 0 takes a free one. InvalidValueError: it cannot be listened on.
-        metrics: by the name of their policy; ready when all of them are.
+        address: HOST:PORT, port 0 picks a free one. InvalidValueError: it cannot be listened on.
+        metrics: by policy name; ready when all of them are.
         """
         registry = CollectorRegistry()
         registry.register(_MetricsCollector(metrics))
@@ -33,7 +34,7 @@ class MetricsServer(HttpService):
 
         try:
             if not host:
-                raise ValueError("no host")  # nor all of them by accident
+                raise ValueError("no host")  # and not all interfaces by accident
             server = BoundedServer((host.strip("[]"), int(port)), Handler)
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidValueError(
@@ -63,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(404, b"there are /metrics, /healthz and /readyz\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody wants a line for every scrape."""
+        """Log nothing: no line per request."""
 
     def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
         self.send_response(status)
@@ -87,7 +88,7 @@ class _MetricsCollector(Collector):
         )
         counters = (
             ("rows_sent", "Rows sent to robots.", lambda a: a.rows_sent),
-            ("rows_unwanted", "Rows final when nobody wanted them any more.", lambda a: a.rows_unwanted),
+            ("rows_unwanted", "Rows final when no robot wanted them any more.", lambda a: a.rows_unwanted),
             ("received_bytes", "Bytes received.", lambda a: a.bytes_received),
             ("sent_bytes", "Bytes sent.", lambda a: a.bytes_sent),
         )

@@ -1,4 +1,4 @@
-"""What goes wrong again and again, in few lines of the log: `RateLimitedLog`."""
+"""Logs recurring trouble in few lines: `RateLimitedLog`."""
 
 import logging
 
@@ -6,21 +6,21 @@ from robot_runtime.clock import Clock
 from robot_runtime.core.values.action import NS_PER_S
 
 EVERY_NS = 10 * NS_PER_S
-"""One kind of trouble gets a line at once, and then one so often, with a count."""
+"""Each kind of trouble gets a line at once, and then one per this period, with a count."""
 _MAX_KINDS = 64
 
 
 class RateLimitedLog:
-    """Of one part of the server; owned and called by one thread."""
+    """The log of one part of the server; owned and called by one thread."""
 
     def __init__(self, logger: logging.Logger, clock: Clock) -> None:
         self._logger, self._clock = logger, clock
-        self._kinds: dict[str, tuple[int, int]] = {}  # kind -> (when it was said, how often since)
+        self._kinds: dict[str, tuple[int, int]] = {}  # kind -> (when it was logged, how often since)
 
     def say(
         self, kind: str, text: str, error: BaseException | None = None, *, level: int = logging.ERROR
     ) -> None:
-        """A line in the log, with the trace of what was raised, unless that kind has just been there."""
+        """Log a line, with the trace of an exception, unless that kind was logged just before."""
         now_ns = self._clock.now_ns()
         logged_ns, num_since = self._kinds.pop(kind, (None, 0))
         if logged_ns is not None and now_ns < logged_ns + EVERY_NS:

@@ -1,11 +1,11 @@
-"""`PolicyServer`: the network thread of the inference server. Some policies, many robots.
+"""`PolicyServer`: the network thread of the inference server. Several policies, many robots.
 
-    ROUTER ─► let in? ─► header ─► Service of the policy that the robot has greeted
+    ROUTER ─► admitted? ─► header ─► Service of the policy that the robot has greeted
     ROUTER ◄─ encode ◄──────────────┘
 
-The thread sleeps until a message, a worker's bell, or a timer; inference never holds it up, and neither does
-anybody's packet: what is dear to read is read by the worker, see `ServerSession`. Nothing that a peer sends
-ends the thread.
+The thread sleeps until a message, a worker's bell, or a timer; neither inference nor any packet delays it:
+what is expensive to decode is decoded by the worker, see `ServerSession`. Nothing that a peer sends ends the
+thread.
 """
 
 import logging
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
 MAX_BATCH = 32
 LINGER_NS = 150 * NS_PER_MS
-"""How long a stopping server stays to see its goodbyes off."""
+"""How long a stopping server stays to deliver its goodbyes."""
 DRAIN_NS = NS_PER_S * 3 // 4
-"""How long a server that is to end in order goes on for the requests that it has; it is gone within 2 s."""
-_MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
+"""How long a draining server continues for the requests that it has; it is gone within 2 s."""
+_MAX_ARRIVALS = 64  # processed in one turn, so that a flood cannot keep the thread from its timers
 
 
 class PolicyServer:
@@ -64,21 +64,21 @@ class PolicyServer:
         collector: Collector | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Warms the policies up, one after the other, and only then opens the address.
+        """Warm the policies up, one after the other, and only then open the address.
 
-        Of each the usual sampler part for one robot and what else fits in `open_ns`; the rest later, between
-        requests (`Warming`).
+        For each, the usual sampler part for one robot and what else fits in `open_ns`; the rest later,
+        between requests (`Warming`).
 
         InvalidValueError, or whatever a policy raises.
 
-        policies: one, or several of different names.
-        heartbeat_ns: how often clients ask for a sign of life, at most; see `wire/client_session.py`.
-        max_batch: most robots that a `BatchPolicy` answers together.
+        policies: one, or several with different names.
+        heartbeat_ns: maximum interval of clients' heartbeats; see `wire/client_session.py`.
+        max_batch: maximum number of robots that a `BatchPolicy` answers together.
         keys, is_open: see `listen`.
-        metrics: gets what each policy's service has done, by the policy's name.
-        open_ns: for how long to go on warming up once robots could be answered [ns]; None: until all is warm.
-        say: gets a line for all that gets warm after that.
-        collector: has its `look` before batches begin.
+        metrics: receives the counters of each policy's service, by policy name.
+        open_ns: how long to continue warming up once robots could be answered [ns]; None: until all is warm.
+        say: receives a line for everything that gets warm after that.
+        collector: its `look` is called before batches begin.
         """
         several = [checked_policy(p) for p in (policies if isinstance(policies, Sequence) else [policies])]
         names = [policy.info.name for policy in several]
@@ -129,7 +129,7 @@ class PolicyServer:
         self.close()
 
     def serve_forever(self) -> None:
-        """Serve until `stop`, or until `drain` has done its work, then tell the clients goodbye."""
+        """Serve until `stop`, or until `drain` has done its work, then send the clients a goodbye."""
         drained_by_ns: int | None = None
         while not self._is_stopping:
             self._transport.wait(self._timeout_ns(drained_by_ns), self._doorbell)
@@ -151,15 +151,15 @@ class PolicyServer:
         self._doorbell.ring()
 
     def drain(self) -> None:
-        """As `stop`, after the requests that are there, at most DRAIN_NS; new ones are refused."""
+        """As `stop`, after the requests in the queue, at most DRAIN_NS; new ones are refused."""
         self._is_draining = True
         self._doorbell.ring()
 
     def replace(self, name: str, policy: Policy) -> None:
-        """Let `policy` take over from the one of that name while robots run; any thread may call it.
+        """Replace the policy of that name by `policy` while robots run; any thread may call it.
 
-        It warms up first. One that does not fit what robots were told is refused, which the log says.
-        UnknownNameError: there is none of that name.
+        It warms up first. One that does not match what robots were welcomed with is refused, which is logged.
+        UnknownNameError: no policy has that name.
         """
         if name not in self._services:
             raise UnknownNameError("policy", name, self._services)
@@ -167,11 +167,11 @@ class PolicyServer:
         self._doorbell.ring()
 
     def wakeup_fd(self) -> int:
-        """For `signal.set_wakeup_fd`: else `stop` in a handler may have to wait."""
+        """For `signal.set_wakeup_fd`: otherwise `stop` in a handler may have to wait."""
         return self._doorbell.ring_fileno()
 
     def close(self) -> None:
-        """Give up address and threads; after `serve_forever` has returned."""
+        """Close address and threads; after `serve_forever` has returned."""
         for service in self._services.values():
             service.end()
         closed_ns = self._clock.now_ns() + round(CLOSE_S * NS_PER_S)
@@ -222,7 +222,7 @@ class PolicyServer:
         return any(service.knows(peer) for service in self._services.values())
 
     def _take(self, peer: bytes, frames: list[Buffer]) -> None:
-        """One arrival: no further than its sender is let in, and it ends in no exception."""
+        """Process one packet: only as far as its sender is admitted, and without any exception."""
         now_ns, num_bytes = self._clock.now_ns(), sum(map(len, frames))
         knows = self._service_that_knows(peer)
         knows.metrics.bytes_received += num_bytes
@@ -240,22 +240,22 @@ class PolicyServer:
             service = self._service_of(peer, knows, received)
             service.receive(peer, received, now_ns, key=self._key_of(peer, received))
         except Exception as error:
-            # Worse than any message we know of: it ends a connection, not the server.
+            # Worse than any known message: it ends a connection, not the server.
             self._complaints.say(str(type(error)), "a packet could not be handled", error)
             self._transport.doorman.end(peer)
 
     def _key_of(self, peer: bytes, received: Packet | ProtocolError) -> str | None:
-        """Of a greeting, whose key the peer has; None without keys."""
+        """The key of a peer that greets; None without keys."""
         is_greeting = isinstance(received, Packet) and isinstance(received.message, Hello)
         return self._transport.doorman.name_of(peer) if is_greeting else None
 
     def _service_that_knows(self, peer: bytes) -> Service:
-        """The one that a peer has greeted, or the first, which refuses strangers."""
+        """The service that a peer has greeted, or the first, which refuses unauthenticated peers."""
         services = self._services.values()
         return next((s for s in services if s.knows(peer)), next(iter(services)))
 
     def _service_of(self, peer: bytes, knows: Service, received: Packet | ProtocolError) -> Service:
-        """Whom an arrival is for: a greeting names its policy."""
+        """The service that a packet is for: a greeting names its policy."""
         if not isinstance(received, Packet) or not isinstance(received.message, Hello):
             return knows
         named = self._services.get(received.message.policy, next(iter(self._services.values())))
@@ -298,9 +298,9 @@ def serve(
     say: Callable[[str], None] = print,
     **options: Any,
 ) -> None:
-    """Serve until Ctrl-C, then tell the robots goodbye.
+    """Serve until Ctrl-C, then send the robots a goodbye.
 
-    options: of `PolicyServer`, which raises. say: gets the address once the policies are warm.
+    options: of `PolicyServer`, which raises. say: receives the address once the policies are warm.
     """
     with PolicyServer(policies, address, **options) as server:
         say(f"ready: {server.address}")
@@ -308,4 +308,4 @@ def serve(
             server.serve_forever()
         except KeyboardInterrupt:
             server.stop()
-            server.serve_forever()  # no further than its goodbyes
+            server.serve_forever()  # only until its goodbyes are sent

@@ -3,15 +3,15 @@
     packets ─► ServerSession ─► Batcher ─► Engine (worker thread)
     packets ◄─ later, if asked ─ ServerSession ◄──┘
 
-A running batch is given up at its next step when the session wants none of its jobs any more, or when others
-wait and its rows are no longer of use; a newer request alone does not do that, since the worker takes it only
-when it is idle. Injected latency holds back what is
-said of a batch that is done: meanwhile the worker goes on with the next one, as if the network were slow.
+A running batch is cancelled at its next step when the session no longer wants any of its jobs, or when others
+wait and its rows are no longer useful; a newer request alone does not cancel it, since the worker takes that
+only when it is idle. Injected latency delays the messages of a finished batch: meanwhile the worker runs the
+next one, as if the network were slow.
 
-What is not warm yet is warmed up between requests, see `Warming`; robots are told of it (`Readiness`).
+Cold parts are warmed up between requests, see `Warming`; robots are informed of it (`Readiness`).
 
-A policy can be replaced while robots run: the new one warms up on a worker of its own, all of it,
-and takes the next batch after that. Requests that wait stay where they are.
+A policy can be replaced while robots run: the new one warms up completely on a worker of its own, and takes
+the next batch after that. Waiting requests stay in the queue.
 """
 
 import heapq
@@ -40,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 
 STUCK_NS = 10 * NS_PER_S
-"""A policy that is to be replaced has so long to return from what it runs, or four times what that takes."""
+"""Time for a policy that is replaced to return from its call, or four times what that takes."""
 SHOWN_NS = NS_PER_S // 5
-"""How often it is noted who is connected [ns]."""
+"""Period at which connected robots are noted [ns]."""
 
 
 class Service:
-    """Owned and called by one thread, but for `metrics`, which any may read."""
+    """Owned and called by one thread, except `metrics`, which any thread may read."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Service:
         open_ns: int | None = OPEN_NS,
         say: Callable[[str], None] = logger.info,
     ) -> None:
-        """Warms the policy up; whatever it raises, or InvalidValueError if no robot could make sense of it.
+        """Warm the policy up; raises what it raises, or InvalidValueError if no robot could use it.
 
-        policies: names of all of the server's.
+        policies: names of all policies of the server.
         ring: called from the worker thread whenever `turn` has something to do.
-        open_ns: as for `warm_up`, if nobody has to wait for this policy.
-        say: gets a line for all that gets warm later. The others as for `PolicyServer`.
+        open_ns: as for `warm_up`, if no robot waits for this policy.
+        say: receives a line for everything that gets warm later. The others as for `PolicyServer`.
         """
         self.metrics = metrics
         self._shown_ns = 0
@@ -79,11 +79,11 @@ class Service:
         self._batcher = Batcher(self._warming.times)
         self._opened_ns, self._asked_ns = clock.now_ns(), 0
         self._met_ns = 0
-        """When a robot came, or what it waited for got warm: it is about to ask."""
+        """When a robot connected, or what it waited for got warm: it is about to ask."""
         self._warm_ns: int | None = None
         self._is_warmings_turn = True
         self.num_settled = 0
-        """How often all was warm at last, or a policy that was to take over has done so or failed."""
+        """Counts how often all was warm at last, or a policy that was to take over did so or failed."""
         self._next: tuple[Policy, Engine] | None = None
         self._next_warming: Warming | Exception | None = None
         self._stuck_ns: int | None = None
@@ -92,7 +92,7 @@ class Service:
         self._of_use_until_ns = 0
         self._delays_ns = delay.drawn_ns()
         self._batch_delay_ns = 0
-        self._held_back: list[tuple[int, int, tuple[bytes, Packet]]] = []  # a heap: when due, which of those
+        self._held_back: list[tuple[int, int, tuple[bytes, Packet]]] = []  # a heap: due time, count, packet
         self._count = itertools.count()
         self._outbox: list[tuple[bytes, Packet]] = []
         self._session = ServerSession(
@@ -105,7 +105,7 @@ class Service:
 
     @property
     def name(self) -> str:
-        """Of the policy."""
+        """Name of the policy."""
         return self._welcome.info.name
 
     def knows(self, peer: bytes) -> bool:
@@ -119,7 +119,7 @@ class Service:
     def receive(
         self, peer: bytes, received: Packet | ProtocolError, now_ns: int, *, key: str | None = None
     ) -> None:
-        """Take one arrival of that peer, which was let in; `key` as for `ServerSession.receive`."""
+        """Process a packet of that peer, which was admitted; `key` as for `ServerSession.receive`."""
         num_before = self._session.num_clients
         if self._session.receive(peer, received, now_ns, key=key):
             self._batcher.asked(peer, now_ns)
@@ -131,22 +131,22 @@ class Service:
             self._met_ns = now_ns
 
     def forget(self, peer: bytes) -> None:
-        """The peer has left, for another policy or for good."""
+        """Forget a peer that has left, for another policy or for good."""
         self._session.forget(peer)
 
     def packets_to_send(self) -> list[tuple[bytes, Packet]]:
-        """What has to go out now and to which peer, oldest first."""
+        """Packets to send now, each with its peer, oldest first."""
         out, self._outbox = self._outbox, []
         return out
 
     def next_timer_ns(self) -> int | None:
-        """When `turn` wants to be called, if nothing happens before."""
+        """When to call `turn`, if nothing happens before."""
         due_ns = self._held_back[0][0] if self._held_back else None
         times = (self._session.next_timer_ns(), due_ns, self._choose_ns, self._warm_ns, self._stuck_ns)
         return min((t for t in times if t is not None), default=None)
 
     def take_results(self) -> None:
-        """Hand what the worker has done to the session."""
+        """Pass the worker's results to the session."""
         for result in self._engine.results():
             self._deliver(result)
         self._say(self._batch_delay_ns)
@@ -164,9 +164,9 @@ class Service:
             self._shown_ns, self.metrics.robots = now_ns, self._session.robots(now_ns)
 
     def replace(self, policy: Policy) -> None:
-        """Let another policy go on, once it is warm and the running batch has ended.
+        """Replace the policy, once the new one is warm and the running batch has ended.
 
-        SchemaMismatchError: robots that were welcomed could not go on with it. PolicyError: nobody could.
+        SchemaMismatchError: welcomed robots could not continue with it. PolicyError: no robot could.
         """
         came, here = checked_welcome(policy, self._welcome.heartbeat_ns), self._welcome
         if differences := replace(came.info, name=here.info.name).differences(here.info):
@@ -175,33 +175,33 @@ class Service:
         if self._next is not None:
             self._next[1].close()
             self._next_warming = self._stuck_ns = None
-        engine = self._new_engine(policy, open_ns=None)  # robots run: they are not to wait for it
+        engine = self._new_engine(policy, open_ns=None)  # robots run: they must not wait for it
         engine.start_warming()
         self._next = policy, engine
 
     def drain(self) -> None:
-        """Take no more requests; those that are there are answered."""
+        """Accept no more requests; those in the queue are answered."""
         self.metrics.is_ready = False
         self._session.drain()
 
     @property
     def is_idle(self) -> bool:
-        """Its policy is not at work."""
+        """Whether its policy is not running."""
         return self._engine.is_idle
 
     @property
     def is_drained(self) -> bool:
-        """Nothing more is to be done after `drain`."""
+        """Whether nothing is left to do after `drain`."""
         return self._session.is_drained and not self._held_back
 
     def say_goodbye(self) -> None:
-        """To everybody; nothing more is to be done."""
+        """Send a goodbye to every robot; nothing is left to do."""
         self.metrics.is_ready = False
         self._session.close()
         self._say()
 
     def end(self) -> None:
-        """Let the worker end; `close` waits for that."""
+        """Ask the worker to end; `close` waits for that."""
         for engine in self._engines():
             engine.end()
 
@@ -222,8 +222,8 @@ class Service:
             case Called() as called:
                 self._is_warmings_turn = False
                 was_wanted = self._warming.is_wanted(called.piece)
-                if (said := self._warming.called(called)) is not None:
-                    self._say_warm(f"{self.name}: {said}")
+                if (news := self._warming.called(called)) is not None:
+                    self._say_warm(f"{self.name}: {news}")
                     self._tell_what_is_warm()
                     self._met_ns = self._clock.now_ns() if was_wanted else self._met_ns
                 self.num_settled += not self._warming.num_left
@@ -239,7 +239,7 @@ class Service:
                 self._batcher.ended(jobs, infer_ns, self._clock.now_ns(), was_stopped=was_stopped)
 
     def _take_over(self, now_ns: int) -> None:
-        """Go on with the policy that is to replace this one, if it is warm; or without it, if it failed."""
+        """Switch to the policy that replaces this one, if it is warm; or drop it, if it failed."""
         if self._next is None:
             return
         policy, engine = self._next
@@ -270,7 +270,7 @@ class Service:
         logger.info("%s goes on in place of %s", policy.info.name, self.name)
 
     def _abandon_running(self) -> None:
-        """The policy does not return from what it runs: its robots are not kept waiting for it."""
+        """Abandon a policy that does not return from its call, so that its robots do not wait for it."""
         logger.error(
             "%s has not returned while the policy that takes over was warm: it is abandoned, and its thread "
             "ends with the server",
@@ -303,16 +303,16 @@ class Service:
             self._of_use_until_ns = now_ns + self._of_use_ns(len(jobs))
             self._engine.start(jobs)
         elif batch:
-            self._choose_ns = now_ns  # none of them could be read: others may be waiting
+            self._choose_ns = now_ns  # none of them could be decoded: others may be waiting
 
     def _of_use_ns(self, size: int) -> int:
-        """How long a batch may hold the policy while others wait: as long as its rows are of use, or as any
+        """How long a batch may hold the policy while others wait: as long as its rows are useful, or as any
         of its size takes."""
         spec = self._welcome.info.action_spec
         return max(spec.horizon * spec.dt_ns, self._batcher.times.most_ns(size))
 
     def _look_at_running(self, running: Sequence[QueuedRequest], now_ns: int) -> None:
-        """Give up a batch that no robot wants any more, or that has held others up for too long."""
+        """Cancel a batch that no robot wants any more, or that has delayed others for too long."""
         peers = {job.peer for job in running}
         if now_ns < self._of_use_until_ns:
             self._choose_ns = self._of_use_until_ns
@@ -323,26 +323,26 @@ class Service:
             self._engine.stop()
 
     def _startable(self) -> list[QueuedRequest]:
-        """Requests that the policy may be asked now; what the others wait for is warmed up next."""
+        """Requests that the policy can run now; what the others wait for is warmed up next."""
         waiting = self._session.startable()
         if not self._warming.num_left:
             return waiting
         held = {kind for job in waiting if self._warming.is_held(kind := type(job.request.sampler))}
         for kind in held:
             self._warming.want(kind)
-            said = f"{self.name}: {kind.__name__} is asked for and is not warm: its requests wait"
-            self._complaints.say(kind.__name__, said, level=logging.WARNING)
+            text = f"{self.name}: {kind.__name__} is asked for and is not warm: its requests wait"
+            self._complaints.say(kind.__name__, text, level=logging.WARNING)
         return [job for job in waiting if type(job.request.sampler) not in held]
 
     def _want_more(self, batch: Sequence[QueuedRequest], waiting: Sequence[QueuedRequest]) -> None:
-        """Have such batches be made larger from some time on, if that is what they lack."""
+        """Request larger batches from some time on, if a larger size would help."""
         sampler = batch[0].request.sampler
         alike = sum(job.request.sampler == sampler for job in waiting)
         if alike > len(batch) == self._batcher.times.fitting(alike, sampler):
             self._warming.want(type(sampler), alike)
 
     def _warm_next(self, now_ns: int, *, is_waiting: bool) -> bool:
-        """Whether the worker is at a piece of warming up now."""
+        """Start a piece of warming up if one is due; whether the worker runs one now."""
         piece = self._warming.next()
         if piece is None or not self.metrics.is_ready:
             return False
@@ -361,7 +361,7 @@ class Service:
         return True
 
     def _quiet_ns(self, piece: Piece) -> int:
-        """From when on a piece that takes long is in nobody's way."""
+        """From when on a long piece delays no robot."""
         if self._warming.is_wanted(piece):
             return self._asked_ns + IDLE_NS if self._asked_ns else 0
         busy_ns = max(self._asked_ns, self._met_ns, self._opened_ns)
@@ -376,10 +376,10 @@ class Service:
         )
 
     def _say(self, delay_ns: int = 0) -> None:
-        """Send what the session has to say, so much later."""
+        """Send the session's packets, after this delay."""
         due_ns = self._clock.now_ns() + delay_ns if delay_ns else 0
-        for said in self._session.packets_to_send():
+        for packet in self._session.packets_to_send():
             if delay_ns:
-                heapq.heappush(self._held_back, (due_ns, next(self._count), said))
+                heapq.heappush(self._held_back, (due_ns, next(self._count), packet))
             else:
-                self._outbox.append(said)
+                self._outbox.append(packet)

@@ -1,4 +1,4 @@
-"""What a server's page shows of it: `status_of`, plain values that become JSON."""
+"""What a server's page shows: `status_of` returns plain values that become JSON."""
 
 import sys
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ NS_PER_MS = 1_000_000
 
 
 def status_of(metrics: Mapping[str, ServerMetrics]) -> dict[str, Any]:
-    """metrics: by the names of their policies."""
+    """metrics: by policy name."""
     return {"policies": [_policy(name, each) for name, each in metrics.items()], "gpus": gpus()}
 
 
@@ -55,7 +55,7 @@ def _policy(name: str, metrics: ServerMetrics) -> dict[str, Any]:
 
 
 def _sizes(histogram: Histogram) -> list[tuple[str, int]]:
-    """Bounds, as texts, and how many batches came to each."""
+    """Bounds, as texts, and how many batches fall into each."""
     return list(zip((*map(str, histogram.bounds), "more"), histogram.counts, strict=True))
 
 

@@ -1,6 +1,6 @@
-"""A server's page over HTTP: `StatusServer`. It only shows; there is nothing on it to press.
+"""A server's page over HTTP: `StatusServer`. Read-only, without any controls.
 
-On loopback it asks for nothing; elsewhere for the token that is in the address it prints (`page.guard`).
+On loopback it needs no token; elsewhere the one in the address it prints (`page.guard`).
 """
 
 import json
@@ -29,8 +29,8 @@ class StatusServer(HttpService):
 
     def __init__(self, host: str, port: int, metrics: Mapping[str, ServerMetrics]) -> None:
         """
-        port: 0 takes a free one. InvalidValueError: it cannot be listened on.
-        metrics: by the name of their policy; policies may come later.
+        port: 0 picks a free one. InvalidValueError: it cannot be listened on.
+        metrics: by policy name; policies may be added later.
         """
         try:
             server = BoundedServer((host, port), _Handler)
@@ -42,7 +42,7 @@ class StatusServer(HttpService):
         shown = f"[{shown}]" if ":" in shown else shown
         query = "" if self.guard.token is None else f"?token={self.guard.token}"
         self.url = f"http://{shown}:{number}/{query}"
-        """What a browser opens."""
+        """The address that a browser opens."""
         super().__init__(server, "status")
 
 
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"there are / and /status.json\n", "text/plain")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody wants a line for every look."""
+        """Log nothing: no line per request."""
 
     def _answer(self, status: int, body: bytes, kind: str, more: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

@@ -1,4 +1,4 @@
-"""A policy as its server asks it: rows step by step and checked, and what it takes while it warms up."""
+"""Calls of a policy by its server: checked rows, step by step, and calls while it warms up."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -32,9 +32,9 @@ from robot_runtime.wire.arrays import is_finite
 
 
 def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray:
-    """Rows of an answer as they travel; PolicyError if they are none.
+    """The rows of an answer as they are sent; PolicyError if they are invalid.
 
-    In memory of their own: they wait to be sent while a policy may fill the same array with the next ones.
+    A copy: they wait to be sent while a policy may fill the same array with the next ones.
     """
     spec = policy.info.action_spec
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "fiu":
@@ -55,7 +55,7 @@ def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray
 
 
 def infer_steps(policy: Policy, requests: Sequence[ChunkRequest]) -> Iterator[list[np.ndarray]]:
-    """The new rows of each request, step by step; checked at the call. Several only of a `BatchPolicy`."""
+    """The new rows of each request, step by step, checked. Several requests only for a `BatchPolicy`."""
     if answers_batches(policy):
         return (new.rows for new in policy.infer_batch(requests))
     (request,) = requests
@@ -63,7 +63,7 @@ def infer_steps(policy: Policy, requests: Sequence[ChunkRequest]) -> Iterator[li
 
 
 def zero_observation(schema: Schema, task: str) -> Observation:
-    """An observation of the right shape with nothing in it."""
+    """An observation of the right shape, all zeros."""
     parts: dict[str, PartState] = {}
     for name, part in schema.parts.items():
         match part:
@@ -92,12 +92,12 @@ def warm_up(
     open_ns: int | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Warming:
-    """Infer on nothing: with the usual sampler part, and then with what else the policy takes.
+    """Infer on zeros: with the usual sampler part, and then with the others that the policy supports.
 
-    open_ns: for how long to go on once robots could be answered [ns], with what is expected to fit; None:
+    open_ns: how long to continue once robots could be answered [ns], with what is expected to fit; None:
         until all is warm.
-    is_stopped: looked at between steps, to end it.
-    PolicyError if what comes is no answer: weights that are NaN say so here and not to a robot.
+    is_stopped: checked between steps, to end it.
+    PolicyError if the result is invalid: NaN weights are found here and not by a robot.
     """
     warming = Warming(policy.info, max_batch=max_batch, num_shapes=num_shapes(policy))
     until_ns: int | None = None
@@ -116,7 +116,7 @@ def warm_up(
 def call_on_nothing(
     policy: Policy, piece: Piece, clock: Clock, *, is_stopped: Callable[[], bool] = lambda: False
 ) -> Called:
-    """One call, given up between two steps if that is wanted; what it raises is in the answer."""
+    """Make one call, cancelled between two steps on request; an exception is in the result."""
     started_ns, before = clock.now_ns(), num_evaluations(policy)
     try:
         with _in_shape(policy, piece.shape):

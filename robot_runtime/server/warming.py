@@ -1,4 +1,4 @@
-"""What a policy has been asked for once, so that no robot pays for first calls: `Warming`, without I/O.
+"""First calls of a policy made in advance, so that no robot pays for them: `Warming`, without I/O.
 
     piece         one call of the policy on nothing: a sampler part, a size of batch, a shape
     open          the usual sampler part is warm for one robot: the server opens
@@ -7,15 +7,14 @@
     worker   |usual x 1|: open |batch| other x 1 |batch| batch | usual x 2 |  ...  | usual x 4 |
     robots                      asks              asks   asks
 
-A piece that takes no longer than one request of every robot that is there goes between any two batches: a
-request waits for at most one of them. One that takes longer, since torch compiles in it, waits until no robot
-has been there for QUIET_NS, or none that is there has asked for IDLE_NS: a robot that runs is not stopped for
-what others may ask one day.
+A piece that takes no longer than one request of every connected robot goes between any two batches: a request
+waits for at most one of them. A longer one, in which torch compiles, waits until no robot has been connected
+for QUIET_NS, or none that is connected has asked for IDLE_NS: a running robot is not stopped for what others
+may ask later.
 
-A policy that has shapes (`core.policy.num_shapes`) is asked by robots only for what is warm: its batches have
-sizes that are, and a request for a sampler part that is not is held, which makes that part the next. Of any
-other policy a first call costs little: all sampler parts are served at once, and larger batches are made when
-it is known how long they take.
+A policy with fixed shapes (`core.policy.num_shapes`) only runs what is warm: its batches have warm sizes, and
+a request for a cold sampler part is held, which makes that part the next. For any other policy a first call
+costs little: all sampler parts are served at once, and larger batches are made once their duration is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,34 +28,35 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.batcher import BatchTimes, batch_sizes, work
 
 NUM_CALLS = 3
-"""Of a policy with shapes, or for one robot: torch compiles in the first, and records graphs in the next."""
+"""For a policy with shapes, or one robot: torch compiles in the first call, and records graphs in the
+next."""
 NUM_MORE_CALLS = 2
-"""Of any other policy for more robots."""
+"""For any other policy and more robots."""
 LONG_NS = NS_PER_S // 2
-"""No larger batch is made than the first that takes longer."""
+"""Batches are no larger than the first size that takes longer."""
 OPEN_NS = 3 * NS_PER_S
-"""For so long a server that could open goes on with what fits, which is all of it for most policies."""
+"""A server that could open warms up this much longer, which is all of it for most policies."""
 PATIENCE_NS = 20 * NS_PER_MS
-"""A piece that takes no longer may keep a request waiting, whatever the policy takes by itself."""
+"""A piece that takes no longer may delay a request, whatever the policy takes by itself."""
 QUIET_NS, IDLE_NS = 2 * NS_PER_S, 10 * NS_PER_S
-"""Nobody has come for so long, or nobody who is there has asked, or has only just come: then pieces may take
-long."""
+"""After no robot has connected, or no connected one has asked, for this long (counted from when it
+connected), pieces may take long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What one call is for."""
+    """What one warm-up call is for."""
 
     kind: type[SamplerPart]
     size: int = 1
-    """Of its batch."""
+    """Size of its batch."""
     shape: int = 0
-    """Which of the policy's."""
+    """Index of the policy's shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """What came of a piece."""
+    """The result of calling a piece."""
 
     piece: Piece
     took_ns: int = 0
@@ -66,15 +66,15 @@ class Called:
 
 
 class Warming:
-    """Of one policy; owned by one thread: the worker's until the server opens, the network's from then on."""
+    """Warms one policy; owned by one thread: the worker's until the server opens, then the network's."""
 
     def __init__(self, info: PolicyInfo, *, max_batch: int, num_shapes: int = 0) -> None:
         """
-        max_batch: robots that are answered together at most, once all is warm.
-        num_shapes: of the policy; 0 for one that has none.
+        max_batch: maximum number of robots answered together, once all is warm.
+        num_shapes: number of the policy's shapes; 0: it has none.
         """
         self.times: BatchTimes
-        """Of what is warm; from `is_open` on, and learnt from there."""
+        """Times of what is warm; from `is_open` on, and updated from then."""
         self.is_open = False
         """Whether robots can be answered."""
         self._num_shapes, self._sizes = num_shapes, batch_sizes(max_batch)
@@ -82,16 +82,17 @@ class Warming:
         self._left = _pieces(info.capabilities.samplers, self._usual, self._sizes, max(1, num_shapes))
         self._took: dict[Piece, list[int]] = {}
         self._first_ns = 0
-        """What a first call took longer than the others of its piece: the newest, or of a policy with shapes
-        the longest, since one that finds another's code says nothing of what is still to be compiled."""
+        """By how much a first call exceeded the other calls of its piece: the newest, or for a policy with
+        shapes the longest, since a call that reuses compiled code says nothing about what is left to
+        compile."""
         self._num_steps: int | None = None
         self._wanted: Piece | None = None
         self._too_large: dict[type[SamplerPart], int] = {}
-        """Sizes of batch that failed, or would take too long."""
+        """Batch sizes that failed, or would take too long."""
 
     @property
     def num_left(self) -> int:
-        """Pieces that are to be called still, each a few times."""
+        """Pieces that are still to be called, each a few times."""
         return len(self._left)
 
     @property
@@ -105,7 +106,7 @@ class Warming:
         return tuple(piece.kind for piece in self._took if self._is_done(piece) and _is_first(piece))
 
     def next(self) -> Piece | None:
-        """What is to be called; None if nothing is left."""
+        """The piece to call next; None if none is left."""
         return self._left[0] if self._left else None
 
     def is_held(self, kind: type[SamplerPart]) -> bool:
@@ -113,7 +114,7 @@ class Warming:
         return bool(self._num_shapes) and any(_is_first(p) and p.kind is kind for p in self._left)
 
     def want(self, kind: type[SamplerPart], size: int = 1) -> None:
-        """So many wait for that: it is next. Of a policy without shapes nobody has to wait for a size."""
+        """Make it next, as `size` requests wait for it. Without shapes no request waits for a size."""
         piece = Piece(kind=kind, size=max([s for s in self._sizes if s <= size]))
         if piece in self._left:
             self._left.remove(piece)
@@ -134,7 +135,7 @@ class Warming:
         """When the next piece may be called, `now_ns` for now; None if something else has to happen before.
 
         is_waiting: whether a request could run instead. is_in_turn: whether a batch was the last to run.
-        num_robots: who are connected. quiet_ns: from when on nobody is expected to ask for what is warm.
+        num_robots: connected robots. quiet_ns: from when on no robot is expected to ask for what is warm.
         """
         if is_waiting and not is_in_turn:
             return None
@@ -143,7 +144,7 @@ class Warming:
         return None if is_waiting else max(now_ns, quiet_ns)
 
     def expected_ns(self, piece: Piece) -> int:
-        """What the next call of a piece will take, judged by what others took [ns]."""
+        """Expected duration of the next call of a piece, from those of others [ns]."""
         if took := self._took.get(piece):
             return took[-1]
         if alone := self._took.get(Piece(kind=piece.kind)):
@@ -152,7 +153,8 @@ class Warming:
         return self._first_ns + more_ns + piece.size * work(piece.kind) * self.times.by_size[1]
 
     def called(self, called: Called) -> str | None:
-        """A piece was called; what to say of that: what is warm now, or why it never will be."""
+        """Note that a piece was called; return the news to report: what is warm now, or why it never will
+        be."""
         piece = called.piece
         if called.error is not None:
             return self._give_up(piece, called.error)
@@ -171,7 +173,7 @@ class Warming:
         return f"{_named(piece)} is warm; {self.num_left or 'nothing'} left to warm up"
 
     def sizes_of(self, kind: type[SamplerPart]) -> list[int]:
-        """Of batches that were measured, smallest first."""
+        """Batch sizes that were measured, smallest first."""
         return sorted(p.size for p in self._took if p.kind is kind and not p.shape and self._is_done(p))
 
     def _is_done(self, piece: Piece) -> bool:
@@ -193,7 +195,7 @@ class Warming:
             self.is_open = True
 
     def _give_up(self, piece: Piece, error: Exception) -> str:
-        """Its sampler part will be served as it is, or batches will be smaller."""
+        """Serve its sampler part cold, or make smaller batches."""
         if piece.shape:
             self._left = [p for p in self._left if p != piece]
         else:
@@ -206,10 +208,10 @@ class Warming:
 
 
 def usual_sampler(info: PolicyInfo) -> type[SamplerPart]:
-    """Of the method that a policy is run by if nobody says another."""
+    """The sampler part of the method that a policy runs by default."""
     try:
         return type(default_for(Default(), info.capabilities).method.sampler)
-    except InvalidValueError:  # it takes none of the default methods
+    except InvalidValueError:  # it supports none of the default methods
         return info.capabilities.samplers[0]
 
 

@@ -216,7 +216,7 @@ def test_a_camera_that_stands_still_while_the_robot_moves_is_found(copied):
     video(copied, [*chain(*shown)])
     report = report_of(copied)
     assert faults(report) == only("frozen", "UNUSABLE")
-    assert "stands still for 1.4" in report.verdicts[BAD].reason or "1.5" in report.verdicts[BAD].reason
+    assert "is frozen for 1.4" in report.verdicts[BAD].reason or "1.5" in report.verdicts[BAD].reason
 
 
 def test_a_camera_that_stands_still_before_a_robot_that_does_is_none_to_be_told_of(copied):
@@ -236,7 +236,7 @@ def test_pictures_are_counted(copied):
     video(copied, [*chain(*pictures())][:-2])
     report = report_of(copied)
     assert faults(report) == {EPISODES - 1: {("pictures", "UNUSABLE")}}
-    assert "58 pictures for 60 rows" in report.verdicts[-1].reason
+    assert "58 images for 60 rows" in report.verdicts[-1].reason
 
 
 def test_black_pictures_are_found(copied):

@@ -143,7 +143,7 @@ def test_another_robots_dataset_is_refused_in_words_and_nothing_is_written(
 def test_a_merge_that_fails_leaves_nothing_and_an_output_that_is_there_stays(stranger, copied, tmp_path):
     [video] = (copied / "videos").glob("*/*/*.mp4")
     video.write_bytes(video.read_bytes()[: video.stat().st_size // 2])
-    with pytest.raises(InvalidValueError, match=r"\b[1-5]?\d pictures for 60 frames"):
+    with pytest.raises(InvalidValueError, match=r"\b[1-5]?\d images for 60 frames"):
         merge([StoredDataset(stranger), StoredDataset(copied)], tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]
     with pytest.raises(InvalidValueError, match="exists"):
@@ -181,7 +181,7 @@ def test_parts_are_named_by_numbers_shares_and_tasks(stranger):
             parts.indices_of(dataset, wrong)
     with pytest.raises(InvalidValueError, match="both sides need one"):
         parts.by_share(dataset, 0.99, 0)
-    with pytest.raises(InvalidValueError, match="nobody said"):
+    with pytest.raises(InvalidValueError, match="has an outcome"):
         parts.by_outcome(dataset)
 
 

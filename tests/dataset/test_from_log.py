@@ -250,7 +250,7 @@ def test_control_steps_that_lie_years_apart_are_no_trial(tmp_path):
     path = write_run(tmp_path / "runs", seconds=0.5, tick=years_apart)
     (done,) = from_log(RunLog.open(path), tmp_path / "dataset", fps=20, cameras=())
     assert done.num_frames == 0
-    assert "control steps in" in done.why
+    assert "control ticks in" in done.why
 
 
 def test_a_pause_stays_in_and_is_marked(tmp_path):
@@ -314,7 +314,7 @@ def test_a_trial_before_the_first_picture_is_left_out_and_a_late_camera_shortens
     marks = [mark(0.0, 0.8, Outcome.SUCCESS), mark(0.8, 1.6, Outcome.SUCCESS)]
     path = write_run(tmp_path / "log", seconds=1.7, picture=late, marks=marks)
     done = from_log(RunLog.open(path), tmp_path / "dataset", fps=FPS)
-    assert "gave no picture" in done[0].why
+    assert "gave no image" in done[0].why
     assert done[1].num_frames in (11, 12)
 
 
@@ -335,7 +335,7 @@ def test_a_run_of_another_robot_is_refused_and_the_dataset_stays(tmp_path, expor
         from_log(RunLog.open(large), root, fps=FPS)
     with pytest.raises(InvalidValueError, match="at 30"):
         from_log(RunLog.open(path), root, fps=30)
-    with pytest.raises(InvalidValueError, match="no pictures of camera 'chest'"):
+    with pytest.raises(InvalidValueError, match="no images of camera 'chest'"):
         from_log(RunLog.open(path), tmp_path / "new", fps=20, cameras=("chest",))
     assert StoredDataset(root).info == before
     assert not (tmp_path / "new").exists()

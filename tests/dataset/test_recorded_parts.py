@@ -159,7 +159,7 @@ def test_a_robot_that_names_its_numbers_in_another_order_goes_on_in_the_dataset(
     [
         ({"left_arm": ArmState(q=np.zeros(3), dq=np.zeros(3))}, "left_arm.x, .*has_hand=False"),
         ({"right_arm": ArmState(q=np.zeros(3), dq=np.zeros(3))}, "'right_arm' has 3 joints, the schema"),
-        ({"right_gripper": None}, "the recording has right_gripper.width, which the state does not tell"),
+        ({"right_gripper": None}, "the recording has right_gripper.width, which the state does not have"),
         ({"base": BaseState(V_WB_B=np.zeros(3))}, "base.x, base.y, base.yaw, which"),
     ],
 )  # fmt: skip

@@ -122,7 +122,7 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images": {}}, "no picture of camera 'chest' to record, there are none"),
+        ({"images": {}}, "no image of camera 'chest' to record, there are none"),
         (
             {"images": {"chest": Image(t_ns=0, pixels=np.zeros((4, 4, 3), np.uint8))}},
             r"camera 'chest' is recorded at \(48, 64, 3\), got \(4, 4, 3\)",
@@ -131,7 +131,10 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
             {"environment_state": np.zeros(3)},
             r"the environment state is recorded with shape \(2,\), got \(3,\)",
         ),
-        ({"state": replace(observation(0).state, X_BE=None)}, r"has arm\.x, .*not tell; an arm whose hand"),
+        (
+            {"state": replace(observation(0).state, X_BE=None)},
+            r"has arm\.x, .*not have; declare an arm without",
+        ),
         ({"state": replace(observation(0).state, x_WB=None)}, r"has base\.x, base\.y, base\.yaw, which"),
         ({"state": replace(observation(0).state, gripper_width=None)}, r"has gripper\.width, which"),
         ({"state": replace(observation(0).state, q=np.zeros(6), dq=np.zeros(6))}, "'arm' has 6 joints, the"),

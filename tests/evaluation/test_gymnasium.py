@@ -141,7 +141,7 @@ def test_what_is_not_said_is_told_in_a_small_file(tmp_path):
         ("Nothing-v9", {}, "cannot make 'Nothing-v9'"),
         ("gym_nowhere/X-v0", {}, "no package gym_nowhere: pip install gym-nowhere"),
         ("Pendulum-v1", {"kwargs": {"wind": 3}}, "does not take kwargs"),
-        ("Pendulum-v1", {"action_names": ("a", "b")}, "2 names were told for 1 actions"),
+        ("Pendulum-v1", {"action_names": ("a", "b")}, "2 names are declared for 1 actions"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_a_sentence(env_id, told, words):
@@ -162,7 +162,7 @@ def test_an_observation_that_is_no_box_is_named():
 
 def test_an_environment_that_never_says_whether_it_succeeded_has_to_be_told():
     with pytest.raises(
-        EnvError, match=r'Pendulum-v1 does not say whether .* success with --env-file .* "none"'
+        EnvError, match=r'Pendulum-v1 does not report whether .* success with --env-file .* "none"'
     ):
         evaluate(pendulum_policy(), make_gymnasium("Pendulum-v1"), seeds=[1])
 
@@ -206,9 +206,7 @@ def test_an_environment_of_ones_own_is_told_in_python_what_it_does_not_say(env):
     told: dict[str, object] = {"control_hz": 20, "max_steps": 12}
     done = evaluate(policy, env, env_settings=told, seeds=[1])
     assert done.episodes[0].score.metrics["t_steps"] == 12.0
-    with pytest.raises(
-        InvalidValueError, match="tell max_steps with --env-file, in Python with env_settings"
-    ):
+    with pytest.raises(InvalidValueError, match="set max_steps with --env-file, in Python with env_settings"):
         evaluate(policy, env, env_settings={"control_hz": 20}, seeds=[1])
     with pytest.raises(InvalidValueError, match="env_settings has max_step; valid: action_names"):
         evaluate(policy, env, env_settings={"max_step": 20}, seeds=[1])

@@ -401,5 +401,5 @@ def test_lines_are_noted_from_any_thread_and_pictures_are_kept_once(tmp_path):
     (picture,) = back.images("wrist")
     assert picture.t_ns == 7
     assert picture.jpeg[:2] == b"\xff\xd8"
-    with pytest.raises(InvalidValueError, match="no pictures of camera 'chest', only of wrist"):
+    with pytest.raises(InvalidValueError, match="no images of camera 'chest', only of wrist"):
         list(back.images("chest"))

@@ -94,7 +94,7 @@ def test_a_base_that_was_led_by_poses_goes_the_same_way_from_where_it_stands_now
     np.testing.assert_allclose(rows[10] - faces_left, [0.0, 0.1 * there.times_s[10], 0.0], atol=1e-12)
     lost = structs.replace(base, x_WB=None)
     unknown = ChunkRequest(observation=Observation(state=RobotState(t_ns=0, parts={"base": lost})))
-    with pytest.raises(ValueError, match="counts from where it is"):
+    with pytest.raises(ValueError, match="is relative to its pose"):
         next(PlayedPolicy(way).infer(unknown))
 
 

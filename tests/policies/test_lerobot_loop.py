@@ -106,7 +106,7 @@ def test_a_row_is_the_command_sent_unless_the_dataset_or_a_person_says_otherwise
     assert told(act, data, timing=RowTiming.SENT).info.action_spec.timing is RowTiming.SENT
     info["features"]["action"]["info"] = {"timing": "soon"}
     path.write_text(json.dumps(info))
-    with pytest.raises(InvalidValueError, match="an action is reached or sent, the dataset says 'soon'"):
+    with pytest.raises(InvalidValueError, match="expected an action reached or sent, got 'soon'"):
         told(act, data)
 
 

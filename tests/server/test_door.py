@@ -40,7 +40,7 @@ def looking_far_back(n_obs_steps: int, **schema) -> HoldPolicy:
     ("made", "words"),
     [
         (HoldPolicy(horizon=2000), "chunks of so many rows: 2000; expected 1 to 1024"),
-        (with_tasks("x" * 4000, 30), "robots cannot be told what policy 'hold' is: the header has"),
+        (with_tasks("x" * 4000, 30), "policy 'hold' cannot be described to robots: the header has"),
         (HoldPolicy(schema=replace(FRANKA, environment_state_dim=2000)), "environment state: 2000"),
         (with_cameras(wrist=(4000, 4000)), "bytes of a picture of camera 'wrist': 48000000"),
         (looking_back(33, a=(8, 8), b=(8, 8)), "pictures in a request: 66; expected 0 to 64"),

@@ -205,7 +205,7 @@ def test_a_hand_of_axis_angle_is_read_and_sent_as_it_is_declared():
     row = np.array([[0.1, 0.2, 0.3, *v]])
     np.testing.assert_array_equal(names.sent_actions(row, spec), row)
     np.testing.assert_array_equal(names.rows({"actions": row}, spec), row)
-    with pytest.raises(ValueError, match='say "rotation": "vector" of its field in "action_spec", too'):
+    with pytest.raises(ValueError, match='declare "rotation": "vector" of its field in "action_spec", too'):
         names.sent_actions(np.zeros((1, 9)), replace(spec, fields=(EndEffectorPose(),)))
 
 
@@ -264,7 +264,7 @@ def test_numbers_that_would_overwrite_each_other_or_leave_a_gap_are_not_sent(sai
     state = RobotState(t_ns=0, q=JOINTS, dq=np.zeros(N), gripper_width=0.04)
     seen = Observation(state=state, images={})
     names = replace_names(MAPS["droid"], **{name: Entry(**entry) for name, entry in said.items()})
-    with pytest.raises(ValueError, match="said to be in"):
+    with pytest.raises(ValueError, match="declared"):
         names.sent(seen)
     fine = replace_names(MAPS["droid"], q=Entry(key="s"), gripper_width=Entry(key="s", start=N))
     np.testing.assert_allclose(fine.sent(seen)["s"], [*JOINTS, 0.5], rtol=1e-6)

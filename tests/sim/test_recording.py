@@ -274,7 +274,7 @@ def test_a_video_that_is_too_short_or_too_long_is_refused(recorded, tmp_path, mo
     table = pq.read_table(path)
     num_frames = table.num_rows + more
     pq.write_table(table.take([*range(table.num_rows), 0][:num_frames]), path)
-    with pytest.raises(InvalidValueError, match=f"has {table.num_rows} pictures for {num_frames} frames"):
+    with pytest.raises(InvalidValueError, match=f"has {table.num_rows} images for {num_frames} frames"):
         load_dataset(folder)
 
 

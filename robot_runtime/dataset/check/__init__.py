@@ -1,1 +1,1 @@
-"""What is wrong with a dataset, and which of its episodes can be learned from: `check_dataset`."""
+"""Finds faults in a dataset, and which of its episodes can be learned from: `check_dataset`."""

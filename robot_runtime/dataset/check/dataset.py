@@ -1,4 +1,4 @@
-"""All checks of a dataset, one after the other: `check_dataset`."""
+"""Runs all checks of a dataset, one after the other: `check_dataset`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from robot_runtime.dataset.stored import NUMBERS, StoredDataset, StoredEpisode
 
 @dataclass(frozen=True, eq=False)
 class Robot:
-    """What is known of the robot that was recorded."""
+    """Known properties of the robot that was recorded."""
 
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
-    """By the names of its numbers."""
+    """Bounds by the names of its numbers."""
     reach: Mapping[str, Reach] = field(default_factory=dict)
-    """By arm."""
+    """Reach by arm."""
 
 
 def check_dataset(
@@ -32,9 +32,9 @@ def check_dataset(
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Report:
     """
-    with_pictures: decode the videos and count what is in them; without, only the numbers are looked at.
-    progress: called with how much is done of how much: an episode's numbers are one, and each camera's
-        pictures of it.
+    with_pictures: decode the videos and check their images; otherwise only the numbers are checked.
+    progress: called with the steps done, and of all steps: an episode's numbers are one, and so are each
+        camera's images of it.
     """
     done, total = 0, len(dataset.episodes) * (1 + len(dataset.cameras) * with_pictures)
 
@@ -56,7 +56,7 @@ def check_dataset(
     whole_ones = [episode for episode in dataset.episodes if episode.index in read]
     tracks = look(dataset, whole_ones, step) if with_pictures else {}
     checks = _Checks(dataset, robot, spans, tracks, with_pictures)
-    found_in = {index: _said(checks.episode(numbers)) for index, numbers in read.items()}
+    found_in = {index: _listed(checks.episode(numbers)) for index, numbers in read.items()}
     found_in |= {index: [Finding("rows", Severity.UNUSABLE, text)] for index, text in unread.items()}
     _against_the_others(dataset, read, spans, found_in)
     verdicts = tuple(
@@ -69,16 +69,16 @@ def check_dataset(
         for episode in dataset.episodes
     )
     of_all = [
-        *_said(whole.indices(dataset)),
-        *_said(whole.columns(dataset)),
-        *_said(whole.stats(dataset, [*read.values()])),
-        *_said(whole.dead(spans)),
+        *_listed(whole.indices(dataset)),
+        *_listed(whole.columns(dataset)),
+        *_listed(whole.stats(dataset, [*read.values()])),
+        *_listed(whole.dead(spans)),
     ]
     return Report(findings=tuple(of_all), verdicts=verdicts, fps=dataset.fps)
 
 
-def _said(findings: Iterator[Finding]) -> list[Finding]:
-    """All of them; what cannot even be looked at is one."""
+def _listed(findings: Iterator[Finding]) -> list[Finding]:
+    """All findings; an exception in a check is one, too."""
     out = list[Finding]()
     try:
         out.extend(findings)
@@ -89,19 +89,19 @@ def _said(findings: Iterator[Finding]) -> list[Finding]:
 
 
 def _read(dataset: StoredDataset, episode: StoredEpisode) -> Numbers | str:
-    """Or why it cannot be."""
+    """The numbers of an episode, or why they cannot be read."""
     try:
         numbers = numbers_of(dataset, episode)
     except FileNotFoundError:
         return f"{episode.file('data')}.parquet is missing"
-    except Exception as error:  # whatever pyarrow makes of damaged bytes
+    except Exception as error:  # pyarrow raises many kinds for damaged bytes
         return f"{episode.file('data')}.parquet cannot be read: {error!s:.200}"
     if missing := sorted((LEROBOT_COLUMNS | set(dataset.numbers)) - numbers.columns.keys()):
         return f"its rows have no {', '.join(missing)}"
     if words := [name for name in dataset.numbers if numbers.columns[name].dtype.kind not in NUMBERS]:
         return f"its rows have no numbers in {', '.join(words)}"
     if not numbers.num_rows:
-        return f"no rows, meta/episodes says {episode.length}"
+        return f"no rows, meta/episodes declares {episode.length}"
     return numbers
 
 
@@ -142,7 +142,7 @@ def _against_the_others(
     spans: Mapping[str, Mapping[str, Span]],
     found_in: Mapping[int, list[Finding]],
 ) -> None:
-    """Adds what only shows beside other episodes: another lag, an episode once more, one far shorter."""
+    """Add findings that need other episodes: another lag, a repeated episode, one far shorter."""
     fps = dataset.fps
     lags = {index: of_numbers.lag_frames(numbers, fps) for index, numbers in read.items()}
     for index, text in whole.others(lags, "frames from action to state", max(3.0, 0.15 * fps)).items():

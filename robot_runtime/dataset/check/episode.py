@@ -1,4 +1,4 @@
-"""The numbers of an episode as checks look at them, and how far the numbers of a dataset go."""
+"""The numbers of an episode for checks, and the spans of a dataset's numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Numbers:
 
     episode: StoredEpisode
     columns: Mapping[str, np.ndarray]
-    """Column -> (rows, numbers); those of LeRobot's own too."""
+    """Column -> (rows, numbers); also LeRobot's own columns."""
     names: Mapping[str, Sequence[str]]
 
     @property
@@ -32,12 +32,12 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Span:
-    """How far a number goes in a whole dataset."""
+    """Range of a number in a whole dataset."""
 
     low: float
     high: float
     num_values: int
-    """Different ones, as far as they are counted: up to 9."""
+    """Number of distinct values, counted up to 9."""
 
     @property
     def size(self) -> float:
@@ -46,12 +46,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a robot says one of its numbers can be."""
+    """A robot's limits for one of its numbers."""
 
     low: float
     high: float
     speed: float = np.inf
-    """Most change per second."""
+    """Maximum change per second."""
 
 
 def numbers_of(dataset: StoredDataset, episode: StoredEpisode) -> Numbers:
@@ -63,7 +63,7 @@ def numbers_of(dataset: StoredDataset, episode: StoredEpisode) -> Numbers:
 
 
 def spans_of(all_numbers: Sequence[Numbers], column: str) -> dict[str, Span]:
-    """Without the outermost half of a hundredth of each side, so that a spike does not widen them."""
+    """Ranges without the outer 0.5 % at each end, so that a spike does not widen them."""
     rows = [n.columns[column] for n in all_numbers if column in n.columns and n.num_rows]
     if not rows or len({each.shape[1] for each in rows}) > 1:
         return {}
@@ -86,7 +86,7 @@ def pairs(numbers: Numbers) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def is_velocity(name: str) -> bool:
-    """Whether a number may change at once, as velocities do; by its name."""
+    """Whether a number may jump, as velocities do; by its name."""
     return name.endswith((VELOCITY, ".vel", "_vel", "_velocity")) or name.rpartition(".")[2] in TWIST
 
 

@@ -1,4 +1,4 @@
-"""What a check says: `Finding`, of an episode or of the whole dataset, and `Report`."""
+"""Results of checks: `Finding`, for an episode or for the whole dataset, and `Report`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any
 
 
 class Severity(IntEnum):
-    """What a finding means for whoever learns from it."""
+    """Consequence of a finding for training."""
 
     NOTE = 0
     """Worth knowing."""
     DOUBTFUL = 1
-    """Somebody should look."""
+    """A person should look at it."""
     UNUSABLE = 2
-    """What would be learned is wrong, or it cannot be read."""
+    """Training would learn something wrong, or the data are unreadable."""
 
 
 WORDS = {Severity.NOTE: "good", Severity.DOUBTFUL: "doubtful", Severity.UNUSABLE: "unusable"}
@@ -33,11 +33,11 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """On one episode."""
+    """The verdict on one episode."""
 
     episode: int
     length: int
-    """Frames."""
+    """Number of frames."""
     seconds: float
     findings: tuple[Finding, ...]
 
@@ -59,10 +59,10 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """On a dataset."""
+    """The report on a dataset."""
 
     findings: tuple[Finding, ...]
-    """Of the dataset as a whole."""
+    """Findings for the dataset as a whole."""
     verdicts: tuple[Verdict, ...]
     fps: float
 
@@ -72,7 +72,7 @@ class Report:
         return max([worst(self.findings), *(v.severity for v in self.verdicts)]) < Severity.UNUSABLE
 
     def episodes(self, word: str) -> list[int]:
-        """Those that are good, doubtful or unusable."""
+        """Episodes that are good, doubtful or unusable."""
         return [verdict.episode for verdict in self.verdicts if verdict.word == word]
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Report:
 
 
 def worst(findings: Iterable[Finding]) -> Severity:
-    """NOTE if there are none."""
+    """The worst severity; NOTE if there are none."""
     return max((finding.severity for finding in findings), default=Severity.NOTE)
 
 

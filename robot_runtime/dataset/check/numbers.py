@@ -1,4 +1,4 @@
-"""Checks of an episode's numbers. Each yields what it finds, and nothing where all is well."""
+"""Checks of an episode's numbers. Each yields findings, or nothing if all is well."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,26 +12,26 @@ from robot_runtime.dataset.run_columns import TRAINABLE
 from robot_runtime.dataset.stored import StoredDataset
 
 TOLERANCE_S = 1e-4
-"""Of stamps against the grid k / fps: LeRobot refuses pictures that are further off."""
+"""Tolerance of timestamps against the grid k / fps: LeRobot refuses images that are further off."""
 SHORT_S = 1.0
 JUMP, SPIKE = 0.25, 0.5
-"""Shares of a number's span within one frame: worth a look; more than anything measured does."""
+"""Shares of a number's span within one frame: doubtful; more than any real motion."""
 TURN, ANGLE, LENGTH, PERCENT = 0.5, 0.1, 0.02, 2.0
-"""Least span that jumps are a share of, as what hardly moves shows noise and the steps of an encoder: of an
-entry of a rotation; of an angle [rad], or a number of unknown unit; of a length [m]; of LeRobot's motors
-[degrees, per cent]."""
+"""Minimum span for jumps, since a number that hardly moves shows noise and encoder steps: of a rotation
+entry; of an angle [rad], or a number of unknown unit; of a length [m]; of LeRobot's motors [degrees, per
+cent]."""
 FEW = 0.2
-"""Share of an episode's frames that are trainable, below which somebody should look."""
+"""Share of trainable frames below which an episode is doubtful."""
 MOVES = 0.05
-"""Share of a number's span beyond which it is said to move."""
+"""Share of a number's span beyond which it counts as moving."""
 
 
 def rows(numbers: Numbers, dataset: StoredDataset) -> Iterator[Finding]:
-    """As many as the episode is long, counted from 0, stamped k / fps, and of a task that is there."""
+    """Row count, frame numbers from 0, timestamps k / fps, and a task that exists."""
     episode, n = numbers.episode, numbers.num_rows
-    told = int(episode.row["dataset_to_index"]) - int(episode.row["dataset_from_index"])
-    if n != episode.length or told != episode.length:
-        text = f"{n} rows, meta/episodes says {episode.length} frames and {told} indices"
+    indexed = int(episode.row["dataset_to_index"]) - int(episode.row["dataset_from_index"])
+    if n != episode.length or indexed != episode.length:
+        text = f"{n} rows, meta/episodes declares {episode.length} frames and {indexed} indices"
         yield Finding("rows", Severity.UNUSABLE, text)
     frames = numbers.columns["frame_index"].ravel()
     if not np.array_equal(frames, np.arange(n)):
@@ -48,13 +48,13 @@ def rows(numbers: Numbers, dataset: StoredDataset) -> Iterator[Finding]:
 
 
 def time(numbers: Numbers, dataset: StoredDataset) -> Iterator[Finding]:
-    """timestamp is k / fps, and the episode is as long as it says."""
+    """timestamp is k / fps, and the episode has its declared length."""
     stamps, fps = numbers.columns["timestamp"].ravel().astype(float), dataset.fps
     if len(stamps) < 2:
         yield Finding("tiny", Severity.UNUSABLE, f"{len(stamps)} frames")
         return
     off = np.abs(stamps - np.arange(len(stamps)) / fps)
-    tolerance = TOLERANCE_S + 1e-6 * abs(stamps[-1])  # of float32
+    tolerance = TOLERANCE_S + 1e-6 * abs(stamps[-1])  # rounding of float32
     if (off > tolerance).any():
         k = int(np.argmax(off > tolerance))
         text = f"timestamp {stamps[k]:.4f} s of frame {k} is not {k} / {fps:g}"
@@ -85,8 +85,8 @@ def trainable(numbers: Numbers) -> Iterator[Finding]:
 
 
 def jumps(numbers: Numbers, spans: Mapping[str, Mapping[str, Span]]) -> Iterator[Finding]:
-    """Steps far larger than those around them, of places; velocities and fingers may. A command may be
-    somewhere else at once more than a robot can."""
+    """Steps far larger than those around them, in positions; velocities and fingers may jump. A command may
+    jump further than a robot can move."""
     for column in (STATE, ACTION):
         for name, values in numbers.series(column).items():
             span = spans.get(column, {}).get(name)
@@ -116,7 +116,7 @@ def _least_span(name: str) -> float:
 
 
 def _jump_in(values: np.ndarray, size: float, share: float) -> int | None:
-    """The frame before the largest lonely step of more than this share of the size."""
+    """The frame before the largest isolated step of more than this share of the size."""
     step = np.abs(np.diff(np.nan_to_num(values)))
     if len(step) < 8 or not (step > share * size).any():
         return None
@@ -127,21 +127,25 @@ def _jump_in(values: np.ndarray, size: float, share: float) -> int | None:
 
 
 def gripper(numbers: Numbers, spans: Mapping[str, Mapping[str, Span]], fps: float) -> Iterator[Finding]:
-    """Whether its fingers go where they are told: it opens when told to open."""
+    """Whether the fingers follow their command: the gripper opens when commanded to open."""
     for name, sign in directions(numbers, spans, fps).items():
         if sign < 0:
-            text = f"{name} goes the other way than it is told: it opens when told to close"
+            text = f"{name} moves against its command: it opens when commanded to close"
             yield Finding("gripper", Severity.UNUSABLE, text)
 
 
 def directions(numbers: Numbers, spans: Mapping[str, Mapping[str, Span]], fps: float) -> dict[str, float]:
-    """Each gripper's +1 or -1, of those that are told to move and do."""
+    """Direction of each gripper, +1 or -1, for those that are commanded to move and do."""
     out = {}
     for name, action, state in pairs(numbers):
-        own, told = spans.get(STATE, {}).get(name), spans.get(ACTION, {}).get(name)
-        if not is_gripper(name) or own is None or told is None or not np.isfinite([action, state]).all():
+        own, commanded = spans.get(STATE, {}).get(name), spans.get(ACTION, {}).get(name)
+        if not is_gripper(name) or own is None or commanded is None or not np.isfinite([action, state]).all():
             continue
-        if np.ptp(action) <= 0.2 * told.size or np.ptp(state) <= 0.2 * own.size or not told.size * own.size:
+        if (
+            np.ptp(action) <= 0.2 * commanded.size
+            or np.ptp(state) <= 0.2 * own.size
+            or not commanded.size * own.size
+        ):
             continue
         found = [_correlation(action, state, lag) for lag in range(round(fps) + 1)]
         best = max(found, key=abs, default=0.0)
@@ -151,30 +155,32 @@ def directions(numbers: Numbers, spans: Mapping[str, Mapping[str, Span]], fps: f
 
 
 def dead(numbers: Numbers, spans: Mapping[str, Mapping[str, Span]]) -> Iterator[Finding]:
-    """A measured number that stands still while it is told to move, and moves in other episodes or never."""
+    """A measured number that is constant while it is commanded to move, and moves in other episodes or
+    never."""
     for name, action, state in pairs(numbers):
-        told = spans.get(ACTION, {}).get(name)
-        if told is None or told.size <= 0 or len(state) < 8:
+        commanded = spans.get(ACTION, {}).get(name)
+        if commanded is None or commanded.size <= 0 or len(state) < 8:
             continue
-        if np.ptp(state) == 0 and np.ptp(action) > max(MOVES * told.size, 1e-3):
-            text = f"{STATE} {name} is {state[0]:.4g} all the time while it is told to move"
+        if np.ptp(state) == 0 and np.ptp(action) > max(MOVES * commanded.size, 1e-3):
+            text = f"{STATE} {name} is {state[0]:.4g} all the time while it is commanded to move"
             yield Finding("dead", Severity.UNUSABLE, text)
 
 
 def lag(numbers: Numbers, fps: float) -> Iterator[Finding]:
-    """How far the state comes after the action."""
+    """Delay of the state behind the action."""
     frames = lag_frames(numbers, fps)
     if frames is None:
         return
     if frames < 0:
-        text = f"the state comes {-frames} frames before the action that moves it: are they shifted?"
+        text = f"the state moves {-frames} frames before the action: are they shifted?"
         yield Finding("lag", Severity.DOUBTFUL, text)
     elif frames / fps > 0.5:
         yield Finding("lag", Severity.DOUBTFUL, f"the state follows the action after {frames / fps:.2f} s")
 
 
 def lag_frames(numbers: Numbers, fps: float) -> int | None:
-    """Frames from a change of the action to that of the state, over all that both have; None: none to see."""
+    """Frames from a change of the action to that of the state, over all shared numbers; None:
+    undetectable."""
     changes = [
         (np.diff(action), np.diff(state))
         for name, action, state in pairs(numbers)
@@ -185,12 +191,12 @@ def lag_frames(numbers: Numbers, fps: float) -> int | None:
     lags = range(-5, round(fps) + 1)
     found = [float(np.median([_correlation(a, s, by) for a, s in changes])) for by in lags]
     best = int(np.argmax(found))
-    # A periodic motion, or one that hardly changes, fits anywhere: the best has to stand out against no lag.
+    # A periodic motion, or one that hardly changes, fits any lag: the best must clearly beat none.
     return lags[best] if found[best] > 0.5 and found[best] > found[5] + 0.02 else None
 
 
 def _correlation(action: np.ndarray, state: np.ndarray, by: int) -> float:
-    """Of the action and the state `by` frames later; 0 where there is too little."""
+    """Correlation of the action and the state `by` frames later; 0 where there is too little."""
     if abs(by) >= len(action):
         return 0.0
     a, s = (action[: len(action) - by], state[by:]) if by >= 0 else (action[-by:], state[:by])
@@ -200,8 +206,8 @@ def _correlation(action: np.ndarray, state: np.ndarray, by: int) -> float:
 
 
 def limits(numbers: Numbers, bounds: Mapping[str, Bounds], fps: float) -> Iterator[Finding]:
-    """Numbers and speeds beyond what the robot says it can. A speed is only doubtful: a file may ask for less
-    than the robot can."""
+    """Numbers and speeds beyond the robot's limits. An excessive speed is only doubtful: a file may declare
+    less than the robot can do."""
     for column in (STATE, ACTION):
         for name, values in numbers.series(column).items():
             if name not in bounds or not np.isfinite(values).all() or not len(values):

@@ -1,4 +1,4 @@
-"""The pictures of a dataset: decoded, counted, and compared with those before them."""
+"""Checks of a dataset's images: decoded, counted, and compared with those before them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,29 +13,29 @@ from robot_runtime.dataset.recording import STATE, camera_of
 from robot_runtime.dataset.stored import StoredDataset, StoredEpisode
 
 UNCHANGED, ALIKE = 0.35, 2.0
-"""Most grey levels of 256 by which one picture is seen again: half of the mean differences from one to the
-next are smaller, and no block is farther from the first. An encoder makes small differences of none, anew at
-every picture that stands alone; the noise of a camera that runs is larger, and what moves gets somewhere."""
+"""Maximum difference of grey levels (of 256) between repeats of one image: half of the mean differences from
+one to the next are smaller, and no block is farther from the first. An encoder makes small differences out of
+nothing, anew at every keyframe; the noise of a live camera is larger, and motion adds up."""
 BLOCKS = 16
-"""Of a picture, in each direction."""
+"""Number of blocks of an image, in each direction."""
 FROZEN_S, LOOK_S = 1.0, 0.3
-"""So long an unchanged picture while the robot moves is wrong; is worth a look."""
+"""Duration of an unchanged image while the robot moves that is wrong; that is doubtful."""
 MOVES = 0.03
 """Share of a number's span that the robot moves meanwhile."""
 PLAIN = 2.0
-"""Standard deviation of a picture that shows nothing [grey levels]."""
+"""Standard deviation of an image that shows nothing [grey levels]."""
 
 
 @dataclass(eq=False)
 class Track:
-    """One camera through one episode."""
+    """The images of one camera in one episode."""
 
     times_s: list[float] = field(default_factory=list)
-    """From the episode's beginning."""
+    """Times from the episode's start."""
     changes: list[float] = field(default_factory=list)
-    """Mean difference of each picture from the one before it; one fewer than there are pictures."""
+    """Mean difference of each image from the one before it; one fewer than there are images."""
     blocks: list[np.ndarray] = field(default_factory=list)
-    """The mean brightness of each block of each picture."""
+    """The mean brightness of each block of each image."""
     contrasts: list[float] = field(default_factory=list)
     """Standard deviation of each."""
     error: str = ""
@@ -53,16 +53,16 @@ class Track:
 
 
 _GREY_FIRST = {"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p", "nv12", "gray"}
-"""Formats of ffmpeg's whose first plane is a byte of brightness for each pixel."""
+"""ffmpeg's formats whose first plane has a byte of brightness for each pixel."""
 Tracks = dict[tuple[int, str], Track]
 
 
 def look(
     dataset: StoredDataset, episodes: Sequence[StoredEpisode], progress: Callable[[int], object]
 ) -> Tracks:
-    """Decode every picture of the episodes, once.
+    """Decode every image of the episodes, once.
 
-    progress: called with for how many episodes the pictures of a camera are done.
+    progress: called with the number of episodes whose images of a camera are done.
     """
     out: Tracks = {}
     for camera in dataset.cameras:
@@ -74,9 +74,9 @@ def look(
             try:
                 _decode(path, camera, inside, tracks, dataset.fps)
             except Exception as error:  # PyAV has one for every error of ffmpeg
-                said = "is missing" if not path.is_file() else f"cannot be decoded: {error}"
+                fault = "is missing" if not path.is_file() else f"cannot be decoded: {error}"
                 for track in tracks.values():
-                    track.error = f"{path.relative_to(dataset.root)} {said:.200}"
+                    track.error = f"{path.relative_to(dataset.root)} {fault:.200}"
             for index, track in tracks.items():
                 out[index, camera] = track
             progress(len(inside))
@@ -95,7 +95,7 @@ def _decode(
         stream.thread_type = "AUTO"
         for frame in file.decode(stream):
             if frame.pts is None or frame.time_base is None:
-                raise ValueError("a picture has no time")
+                raise ValueError("an image has no time")
             t_s = float(frame.pts * frame.time_base)
             while at + 1 < len(spans) and t_s >= spans[at + 1][0][0] - half:
                 at += 1
@@ -105,7 +105,7 @@ def _decode(
 
 
 def _grey(frame: Any) -> np.ndarray:
-    """The brightness of a picture (h, w), uint8, without a conversion where it is a plane of its own."""
+    """The brightness of an image (h, w), uint8, without conversion if it is a plane of its own."""
     if frame.format.name in _GREY_FIRST:
         plane = frame.planes[0]
         rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
@@ -115,7 +115,7 @@ def _grey(frame: Any) -> np.ndarray:
 
 
 def among_the_numbers(dataset: StoredDataset, episode: StoredEpisode, column: str) -> Track:
-    """Pictures that are kept among the numbers: their bytes say whether they change."""
+    """Images that are stored among the numbers: their bytes show whether they change."""
     track, last = Track(), None
     for k, each in enumerate(dataset.table(episode)[column].to_pylist()):
         content = each.get("bytes") if isinstance(each, dict) else each
@@ -131,22 +131,22 @@ def among_the_numbers(dataset: StoredDataset, episode: StoredEpisode, column: st
 def pictures(
     numbers: Numbers, camera: str, track: Track, dataset: StoredDataset, spans: dict[str, Span]
 ) -> Iterator[Finding]:
-    """As many as rows, on the grid, showing something, and changing while the robot moves."""
+    """As many images as rows, on the grid, showing something, and changing while the robot moves."""
     name, fps = camera_of(camera), dataset.fps
     if track.error:
         yield Finding("pictures", Severity.UNUSABLE, track.error)
         return
     num = len(track.times_s)
     if num != numbers.num_rows:
-        text = f"camera {name} has {num} pictures for {numbers.num_rows} rows"
+        text = f"camera {name} has {num} images for {numbers.num_rows} rows"
         yield Finding("pictures", Severity.UNUSABLE, text)
         return
     off = np.abs(np.array(track.times_s) - np.arange(num) / fps)
     if num and off.max() > 1e-3:
-        text = f"picture {int(off.argmax())} of camera {name} is {off.max():.3f} s off the grid"
+        text = f"image {int(off.argmax())} of camera {name} is {off.max():.3f} s off the grid"
         yield Finding("pictures", Severity.UNUSABLE, text)
     if track.contrasts and (share := float((np.array(track.contrasts) < PLAIN).mean())) > 0.1:
-        text = f"camera {name} shows nothing in {share:.0%} of its pictures: all of one colour"
+        text = f"camera {name} shows nothing in {share:.0%} of its images: all of one colour"
         yield Finding("plain", Severity.DOUBTFUL, text)
     yield from _frozen(numbers, name, _still(track), fps, spans)
 
@@ -154,9 +154,9 @@ def pictures(
 def _frozen(
     numbers: Numbers, name: str, still: np.ndarray, fps: float, spans: dict[str, Span]
 ) -> Iterator[Finding]:
-    """The longest run of unchanged pictures during which the robot moves.
+    """The longest run of unchanged images during which the robot moves.
 
-    still: whether each picture is the one before it once more.
+    still: whether each image repeats the one before it.
     """
     moves = _moves(numbers, spans)
     if moves is not None:
@@ -165,14 +165,14 @@ def _frozen(
     seconds = longest / fps
     if seconds >= LOOK_S and moves is not None:
         severity = Severity.UNUSABLE if seconds >= FROZEN_S else Severity.DOUBTFUL
-        text = f"camera {name} stands still for {seconds:.1f} s from frame {at} on, while the robot moves"
+        text = f"camera {name} is frozen for {seconds:.1f} s from frame {at} on, while the robot moves"
         yield Finding("frozen", severity, text)
     elif moves is None and len(still) and still.all():
-        yield Finding("frozen", Severity.DOUBTFUL, f"camera {name} shows one picture all the time")
+        yield Finding("frozen", Severity.DOUBTFUL, f"camera {name} shows one image all the time")
 
 
 def _still(track: Track) -> np.ndarray:
-    """Whether each picture shows what the one before it shows; one fewer than there are pictures."""
+    """Whether each image repeats the one before it; one fewer than there are images."""
     changes, out, start = np.array(track.changes), np.zeros(len(track.changes), bool), 0
     for k in range(1, len(track.blocks) + 1):
         is_over = k == len(track.blocks) or np.abs(track.blocks[k] - track.blocks[start]).max() > ALIKE
@@ -191,7 +191,7 @@ def _blocks(grey: np.ndarray) -> np.ndarray:
 
 
 def _moves(numbers: Numbers, spans: dict[str, Span]) -> np.ndarray | None:
-    """Speed of the robot from each frame to the next: the largest share of its span that a number goes."""
+    """Speed of the robot from each frame to the next: the largest share of its span that a number moves."""
     shares = [
         np.abs(np.diff(np.nan_to_num(values))) / spans[name].size
         for name, values in numbers.series(STATE).items()
@@ -201,7 +201,7 @@ def _moves(numbers: Numbers, spans: dict[str, Span]) -> np.ndarray | None:
 
 
 def _near(speeds: np.ndarray, num: int, around: int) -> np.ndarray:
-    """Whether within so many frames of each it goes a share `MOVES`."""
+    """Whether within this many frames of each a number moves by a share `MOVES`."""
     path = np.concatenate([[0.0], np.cumsum(speeds[:num])])
     k = np.arange(num)
     return path[np.minimum(k + around, num)] - path[np.maximum(k - around, 0)] > MOVES

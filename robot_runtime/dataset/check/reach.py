@@ -1,4 +1,4 @@
-"""Whether hands can be where a dataset says: `Reach`, of an arm, and `reach`."""
+"""Checks that end-effector poses are reachable: `Reach`, of an arm, and `reach`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ SAMPLES = 4000
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Where the hand of an arm gets."""
+    """Reachable positions of an arm's end effector."""
 
     hand_of: Callable[[np.ndarray], pin.SE3]
-    """Joints [rad] to X_BE."""
+    """Forward kinematics: joints [rad] to X_BE."""
     joints: tuple[str, ...]
-    """What they are called in a dataset, in order."""
+    """Names of the joints in a dataset, in order."""
     places: np.ndarray
-    """Some places that it reaches (n, 3) [m]."""
+    """Sampled reachable positions (n, 3) [m]."""
 
     @classmethod
     def of(
         cls, hand_of: Callable[[np.ndarray], pin.SE3], joints: tuple[str, ...], limits: JointLimits
     ) -> "Reach":
-        """Drawn from all joint positions within the limits."""
+        """Sample all joint positions within the limits."""
         rng = np.random.default_rng(0)
         q = rng.uniform(limits.q_min, limits.q_max, (SAMPLES, len(limits.q_min)))
         return cls(hand_of, joints, np.array([hand_of(each).translation for each in q]))
 
     def beyond_m(self, p_BE: np.ndarray) -> np.ndarray:
-        """How far places (n, 3) are from the nearest that is known to be reached [m]."""
+        """Distance of positions (n, 3) from the nearest reachable sample [m]."""
         out = np.empty(len(p_BE))
         for start in range(0, len(p_BE), 200):
             part = p_BE[start : start + 200]
@@ -46,7 +46,7 @@ class Reach:
 
 
 def reach(numbers: Numbers, of: Mapping[str, Reach]) -> Iterator[Finding]:
-    """Hands out of reach, and hands that are elsewhere than their joints say."""
+    """End effectors out of reach, and end effectors that disagree with their joints."""
     for part, arm in of.items():
         hand = [f"{part}.{name}" for name in HAND[:3]]
         for column in (STATE, ACTION):
@@ -58,7 +58,7 @@ def reach(numbers: Numbers, of: Mapping[str, Reach]) -> Iterator[Finding]:
             if len(beyond) and beyond.max() > FAR_M:
                 k = int(beyond.argmax())
                 place = ", ".join(f"{each:.2f}" for each in p_BE[k])
-                text = f"{column}: the hand of {part} is at ({place}) m in frame {k}, out of reach"
+                text = f"{column}: the end effector of {part} is at ({place}) m in frame {k}, out of reach"
                 yield Finding("reach", Severity.UNUSABLE, text)
             elif column == STATE and all(name in series for name in arm.joints):
                 yield from _elsewhere(part, arm, series, p_BE)
@@ -71,13 +71,13 @@ def _elsewhere(
     for k in np.unique(np.linspace(0, len(q) - 1, min(len(q), 50)).astype(int)):
         off = float(np.linalg.norm(arm.hand_of(q[k]).translation - p_BE[k]))
         if off > AGREES_M:
-            text = f"the hand of {part} is {100 * off:.0f} cm from where its joints say, in frame {k}"
+            text = f"the end effector of {part} is {100 * off:.0f} cm from its joints' pose, in frame {k}"
             yield Finding("reach", Severity.DOUBTFUL, text)
             return
 
 
 def bounds_of(limits: Limits, joints: Mapping[str, tuple[str, ...]]) -> dict[str, Bounds]:
-    """What limits say, by the names of columns. joints: what the joints of each part are called."""
+    """Limits by the names of columns. joints: names of each part's joints."""
     out: dict[str, Bounds] = {}
     for part, own in limits.parts.items():
         match own:

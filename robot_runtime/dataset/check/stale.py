@@ -1,4 +1,4 @@
-"""When things were really captured, against the grid of frames: `stale`."""
+"""Compares capture times with the grid of frames: `stale`."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ from robot_runtime.dataset.recording import CAPTURE
 from robot_runtime.dataset.run_columns import NEXT_VALID, TIME
 
 OLD_S, OLD_PERIODS = 0.5, 3.0
-"""A picture older than its frame does not show what the frame's action was for."""
-STANDS_S = 0.2
+"""An image older than its frame does not show what the frame's action was for."""
+FROZEN_S = 0.2
 
 
 def stale(numbers: Numbers, fps: float) -> Iterator[Finding]:
-    """Frames off the grid, pictures that are old, stand still or go back; nothing without such columns.
+    """Frames off the grid, images that are old, frozen or go back; nothing without such columns.
 
-    fps: frames a second, as they were captured.
+    fps: frames per second, as they were captured.
     """
     clocks = {
         name.removeprefix(f"{CAPTURE}."): values.ravel().astype(np.int64)
@@ -37,7 +37,7 @@ def stale(numbers: Numbers, fps: float) -> Iterator[Finding]:
 
 
 def _off_the_grid(numbers: Numbers, frames: np.ndarray, fps: float) -> Iterator[Finding]:
-    """Gaps and another rate than is said; gaps that next_valid marks are known."""
+    """Gaps and another rate than declared; gaps that next_valid marks are known."""
     period = NS_PER_S / fps
     gaps = np.diff(frames) / period
     if (gaps <= 0).any():
@@ -77,13 +77,13 @@ def _one_clock(name: str, stamps: np.ndarray, frames: np.ndarray, fps: float) ->
         text = f"{name} was captured {-age_s[k]:.2f} s after frame {k}, which it is shown with"
         yield Finding("stale", Severity.DOUBTFUL, text)
     longest, at = longest_run(np.diff(stamps) == 0)
-    if longest > max(3, STANDS_S * fps):
+    if longest > max(3, FROZEN_S * fps):
         text = f"{name} has one stamp for {longest + 1} frames from frame {at} on"
         yield Finding("stale", Severity.DOUBTFUL, text)
 
 
 def longest_run(flags: np.ndarray) -> tuple[int, int]:
-    """Length of the longest run of True, and where it begins."""
+    """Length of the longest run of True, and its start."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(int), [0]])))
     if not len(edges):
         return 0, 0

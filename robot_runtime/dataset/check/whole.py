@@ -1,4 +1,4 @@
-"""Checks of a dataset as a whole: what its files say of each other."""
+"""Checks of a dataset as a whole: whether its files agree."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +11,18 @@ from robot_runtime.dataset.recording import ACTION, STATE
 from robot_runtime.dataset.stored import StoredDataset
 
 STANDS_TO_MEAN = 1e-3
-"""Share of a number's span by which its figures in stats.json may be off."""
+"""Tolerance of a number's figures in stats.json, as a share of its span."""
 
 
 def indices(dataset: StoredDataset) -> Iterator[Finding]:
-    """Episodes and frames are counted without gaps, and as info.json says."""
+    """Episodes and frames are counted without gaps, and agree with info.json."""
     numbers = [episode.index for episode in dataset.episodes]
-    told = int(dataset.info["total_episodes"])
-    if told != len(numbers) or numbers != list(range(len(numbers))):
+    stated = int(dataset.info["total_episodes"])
+    if stated != len(numbers) or numbers != list(range(len(numbers))):
         there = set(numbers)
         missing = next(each for each in range(len(numbers) + 1) if each not in there)
-        what = f"{missing} is missing" if missing < told else "one is there twice"
-        text = f"info.json counts {told} episodes, meta/episodes has {len(numbers)}: {what}"
+        what = f"{missing} is missing" if missing < stated else "one is there twice"
+        text = f"info.json counts {stated} episodes, meta/episodes has {len(numbers)}: {what}"
         yield Finding("index", Severity.UNUSABLE, text)
     at = 0
     for episode in dataset.episodes:
@@ -45,7 +45,7 @@ def indices(dataset: StoredDataset) -> Iterator[Finding]:
 
 
 def columns(dataset: StoredDataset) -> Iterator[Finding]:
-    """What policies look for is there, and named."""
+    """Columns that policies need exist, and have names."""
     for column in (STATE, ACTION):
         if column not in dataset.features:
             yield Finding("columns", Severity.DOUBTFUL, f"there is no column {column}")
@@ -56,7 +56,7 @@ def columns(dataset: StoredDataset) -> Iterator[Finding]:
 
 
 def stats(dataset: StoredDataset, episodes: Sequence[Numbers]) -> Iterator[Finding]:
-    """min, max, mean and std of stats.json are those of the data: policies are trained with them."""
+    """min, max, mean and std of stats.json equal those of the data: policies are trained with them."""
     if not dataset.stats:
         yield Finding("stats", Severity.UNUSABLE, "there is no meta/stats.json")
         return
@@ -76,28 +76,28 @@ def stats(dataset: StoredDataset, episodes: Sequence[Numbers]) -> Iterator[Findi
 
 def _off(column: str, dataset: StoredDataset, values: np.ndarray) -> Iterator[Finding]:
     true = {"min": values.min(0), "max": values.max(0), "mean": values.mean(0), "std": values.std(0)}
-    largest = np.abs(values).max(0, initial=0.0)  # sums of float32 are off by so much of it
+    largest = np.abs(values).max(0, initial=0.0)  # sums of float32 are off by a share of it
     allowed = STANDS_TO_MEAN * (true["max"] - true["min"]) + 1e-4 * largest + 1e-9
     for what, now in true.items():
         if what not in dataset.stats[column]:
             continue
-        told = np.array(dataset.stats[column][what], dtype=float).ravel()
-        if told.shape != now.shape:
-            text = f"stats.json has {told.size} numbers for {column} {what}, the data {now.size}"
+        stated = np.array(dataset.stats[column][what], dtype=float).ravel()
+        if stated.shape != now.shape:
+            text = f"stats.json has {stated.size} numbers for {column} {what}, the data {now.size}"
             yield Finding("stats", Severity.UNUSABLE, text)
             return
-        off = np.abs(told - now) / (allowed if what != "std" else allowed + 1e-3 * largest)
+        off = np.abs(stated - now) / (allowed if what != "std" else allowed + 1e-3 * largest)
         if off.max(initial=0.0) > 1.0:
             i = int(off.argmax())
             names = dataset.names(column)
             where = column if len(names) != len(now) or names == [column] else f"{column} {names[i]}"
-            text = f"stats.json has {what} {told[i]:.4g} for {where}, the data {now[i]:.4g}"
+            text = f"stats.json has {what} {stated[i]:.4g} for {where}, the data {now[i]:.4g}"
             yield Finding("stats", Severity.UNUSABLE, text)
             return
 
 
 def dead(spans: Mapping[str, Mapping[str, Span]]) -> Iterator[Finding]:
-    """Numbers that are the same in the whole dataset: nothing can be learned from them."""
+    """Numbers that are constant in the whole dataset: nothing can be learned from them."""
     for column, names in spans.items():
         if still := [name for name, span in names.items() if span.num_values == 1]:
             listed = ", ".join(still[:6]) + (f" and {len(still) - 6} more" if len(still) > 6 else "")
@@ -105,7 +105,7 @@ def dead(spans: Mapping[str, Mapping[str, Span]]) -> Iterator[Finding]:
 
 
 def repeated(episodes: Mapping[int, Numbers]) -> dict[int, str]:
-    """Episodes whose numbers are those of one before them, and in words whose."""
+    """Episodes whose numbers equal those of an earlier one, and in words which."""
     first: dict[bytes, int] = {}
     out = {}
     for index, numbers in episodes.items():
@@ -114,7 +114,7 @@ def repeated(episodes: Mapping[int, Numbers]) -> dict[int, str]:
             if column in numbers.columns:
                 digest.update(np.ascontiguousarray(numbers.columns[column]).tobytes())
         if (same := first.setdefault(digest.digest(), index)) != index and numbers.num_rows:
-            out[index] = f"it is episode {same} once more"
+            out[index] = f"it repeats episode {same}"
     return out
 
 

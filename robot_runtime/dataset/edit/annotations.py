@@ -1,4 +1,4 @@
-"""What people said of episodes afterwards: lines of meta/annotations.jsonl, to which is only added.
+"""Labels that people gave episodes afterwards: lines of meta/annotations.jsonl, which is append-only.
 
 {"episode": 3, "field": "outcome", "old": "unknown", "new": "failure", "by": "ana", "at": "2026-11-26T..."}
 """
@@ -18,23 +18,23 @@ ANNOTATIONS = "meta/annotations.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Annotation:
-    """One label of one episode that was changed."""
+    """A change of one label of one episode."""
 
     episode: int
     field: str
-    """task or outcome."""
+    """Field: task or outcome."""
     old: str | None
-    """What it was before; None: nobody had said."""
+    """Value before the change; None: unknown."""
     new: str
     by: str
-    """Who says so."""
+    """Author of the change."""
     at: str
-    """When it was said, by the calendar, UTC."""
+    """Calendar time of the change, UTC."""
     why: str = ""
 
 
 def annotations_of(root: Path) -> list[Annotation]:
-    """All of a dataset, oldest first. InvalidValueError: a line is no annotation."""
+    """All annotations of a dataset, oldest first. InvalidValueError: a line is not an annotation."""
     path = root / ANNOTATIONS
     if not path.is_file():
         return []
@@ -50,7 +50,7 @@ def annotations_of(root: Path) -> list[Annotation]:
 
 
 def annotate(root: Path, annotations: Iterable[Annotation]) -> None:
-    """Add lines; they are on the disk when this returns."""
+    """Append lines; they are on the disk when this returns."""
     lines = "".join(json.dumps(asdict(each)) + "\n" for each in annotations)
     if not lines:
         return
@@ -64,7 +64,7 @@ def annotate(root: Path, annotations: Iterable[Annotation]) -> None:
 
 
 def who() -> str:
-    """The user who is logged in."""
+    """Name of the user who is logged in."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -72,5 +72,5 @@ def who() -> str:
 
 
 def now() -> str:
-    """By the calendar, UTC, as annotations say it."""
+    """Calendar time, UTC, in the form of annotations."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Whether datasets are of one robot, and an episode of one with the columns in the order of another."""
+"""Checks that datasets are of one robot, and reorders the columns of an episode to those of another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from robot_runtime.errors import InvalidValueError
 
 
 def refuse_others(first: StoredDataset, other: StoredDataset) -> None:
-    """InvalidValueError: they cannot be one dataset; names what differs."""
+    """InvalidValueError: they cannot be one dataset; names the difference."""
     for what, one, two in (
         ("frames a second", first.fps, other.fps),
         ("robot", first.info.get("robot_type"), other.info.get("robot_type")),
@@ -54,7 +54,7 @@ def _is_named(dataset: StoredDataset, column: str) -> bool:
 
 class RowColumns:
     """The columns of meta/episodes that all episodes of a new dataset have: statistics that all sources have,
-    and whatever else any of them has, empty where it is not known."""
+    and other columns that any of them has, empty where unknown."""
 
     def __init__(self, sources: Sequence[StoredDataset]) -> None:
         import pyarrow.parquet as pq

@@ -1,7 +1,7 @@
-"""One episode out of a dataset, as it is to go into another: `cut_episode`.
+"""Cuts one episode out of a dataset, for another: `cut_episode`.
 
-Its pictures are copied, packet by packet, and not encoded again, unless a stranger's encoder left no place
-to cut.
+Its images are copied, packet by packet, and not encoded again, unless another encoder left no position to
+cut.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from robot_runtime.errors import InvalidValueError
 
 def cut_episode(dataset: StoredDataset, episode: StoredEpisode, place: Path) -> StagedEpisode:
     """
-    place: an empty folder for its videos, on the disk of the dataset that it goes into.
+    place: an empty folder for its videos, on the disk of the target dataset.
     InvalidValueError, RecordingFailedError: it is damaged.
     """
     import pyarrow as pa
@@ -25,7 +25,7 @@ def cut_episode(dataset: StoredDataset, episode: StoredEpisode, place: Path) -> 
     data = dataset.table(episode)
     if data.num_rows != episode.length:
         raise InvalidValueError(
-            f"episode {episode.index} of {dataset.root} has {data.num_rows} rows, meta/episodes says "
+            f"episode {episode.index} of {dataset.root} has {data.num_rows} rows, meta/episodes declares "
             f"{episode.length}: see robot-runtime dataset check"
         )
     used, own = np.unique(data["task_index"].to_numpy(), return_inverse=True)
@@ -49,8 +49,8 @@ def cut_episode(dataset: StoredDataset, episode: StoredEpisode, place: Path) -> 
 
 
 def copy_pictures(source: Path, target: Path, start_s: float, num: int, fps: float) -> bool:
-    """Copy `num` pictures of a video from `start_s` on into a video of their own; whether they are the same
-    bytes: False if they had to be encoded again. InvalidValueError: they are not all there."""
+    """Copy `num` images of a video from `start_s` on into a video of their own; whether the bytes are the
+    same: False if they were encoded again. InvalidValueError: images are missing."""
     import av
 
     try:
@@ -64,7 +64,7 @@ def copy_pictures(source: Path, target: Path, start_s: float, num: int, fps: flo
         half = 0.5 / fps
         inside = [i for i, (t_s, _) in enumerate(times) if start_s - half <= t_s < start_s + num / fps - half]
         if len(inside) != num:
-            raise InvalidValueError(f"{source} has {len(inside)} pictures for {num} frames")
+            raise InvalidValueError(f"{source} has {len(inside)} images for {num} frames")
         if num == len(times):
             shutil.copyfile(source, target)
             return True
@@ -98,7 +98,7 @@ def _copy_packets(source: Path, target: Path, inside: set[int], fps: float) -> N
 
 
 def _encode_again(source: Path, target: Path, inside: set[int], fps: float) -> None:
-    """Pictures that hang on others which are left out."""
+    """Encode again images that depend on others which are left out."""
     import av
 
     from robot_runtime.dataset.video import VideoWriter

@@ -1,4 +1,4 @@
-"""One dataset of several, and several of one: `merge`, `split`. An output is whole once it has its name."""
+"""Merges and splits datasets: `merge`, `split`. An output is complete once it has its name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +19,10 @@ Progress = Callable[[int, int], object]
 def merge(
     sources: Sequence[StoredDataset], output: Path, progress: Progress = lambda done, total: None
 ) -> int:
-    """All episodes of the sources, one source after the other; how many there are.
+    """Write all episodes of the sources, one source after the other; returns their number.
 
     Columns are matched by name, in the order of the first source. InvalidValueError: they are of different
-    robots, or the output is there.
+    robots, or the output exists.
     """
     for other in sources[1:]:
         refuse_others(sources[0], other)
@@ -38,8 +38,8 @@ def split(
     output: Path,
     progress: Progress = lambda done, total: None,
 ) -> None:
-    """A dataset for each part, `output`/NAME, of the episodes with these indices; parts without any are left
-    out. InvalidValueError: there is no such episode, or the output is there."""
+    """Write a dataset for each part, `output`/NAME, of the episodes with these indices; empty parts are left
+    out. InvalidValueError: there is no such episode, or the output exists."""
     known = {episode.index for episode in source.episodes}
     for name, indices in parts.items():
         if unknown := sorted(set(indices) - known):
@@ -65,13 +65,15 @@ def _write(
     with DatasetFolder(target) as folder:
         for source, indices in chosen:
             episodes = {episode.index: episode for episode in source.episodes}
-            said = annotations_of(source.root)
+            annotations = annotations_of(source.root)
             for index in indices:
                 place = folder.staging()
                 place.mkdir()
                 staged = in_order_of(first, source, _cut(source, episodes[index], place))
                 notes += [
-                    replace(each, episode=folder.num_episodes) for each in said if each.episode == index
+                    replace(each, episode=folder.num_episodes)
+                    for each in annotations
+                    if each.episode == index
                 ]
                 folder.take(replace(staged, episode=columns.of(staged.episode)), {})
                 progress(folder.num_episodes)
@@ -92,7 +94,7 @@ def _cut(source: StoredDataset, episode: StoredEpisode, place: Path) -> StagedEp
 
 
 def _new(output: Path) -> Path:
-    """InvalidValueError: something is there already."""
+    """InvalidValueError: the output exists already."""
     if output.exists():
-        raise InvalidValueError(f"{output} exists: what is made of datasets goes into a folder of its own")
+        raise InvalidValueError(f"{output} exists: write into a new folder")
     return output

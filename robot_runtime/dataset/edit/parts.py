@@ -1,4 +1,4 @@
-"""Which episodes go into which part of a dataset that is split: by number, by share, by what they are."""
+"""Selects episodes for the parts of a split dataset: by number, by share, by outcome or task."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ _RANGE = re.compile(r"(\d*)(:?)(\d*)")
 
 
 def indices_of(dataset: StoredDataset, ranges: Sequence[str]) -> list[int]:
-    """Episodes that 0:10, 12 and 20: name, each once, in their order. InvalidValueError: there are none."""
+    """Episodes that 0:10, 12 and 20: select, each once, in order. InvalidValueError: there are none."""
     have = [episode.index for episode in dataset.episodes]
     out: dict[int, None] = {}
     for text in ranges:
@@ -32,14 +32,14 @@ def indices_of(dataset: StoredDataset, ranges: Sequence[str]) -> list[int]:
 
 
 def by_index(dataset: StoredDataset, ranges: Sequence[str]) -> dict[str, list[int]]:
-    """chosen, and rest."""
+    """Two parts: chosen, and rest."""
     chosen = indices_of(dataset, ranges)
     rest = [episode.index for episode in dataset.episodes if episode.index not in set(chosen)]
     return {"chosen": chosen, "rest": rest}
 
 
 def by_share(dataset: StoredDataset, share: float, seed: int) -> dict[str, list[int]]:
-    """train, and test; the same for the same seed. InvalidValueError: one of them would have none."""
+    """Two parts: train, and test; deterministic for a seed. InvalidValueError: one of them would be empty."""
     have = [episode.index for episode in dataset.episodes]
     num = round(share * len(have))
     if not 0 < num < len(have):
@@ -54,10 +54,10 @@ def by_share(dataset: StoredDataset, share: float, seed: int) -> dict[str, list[
 
 
 def by_outcome(dataset: StoredDataset) -> dict[str, list[int]]:
-    """A part for each outcome. InvalidValueError: nobody said how any of them ended."""
+    """A part for each outcome. InvalidValueError: no episode has a known outcome."""
     out = _grouped(dataset.episodes, lambda episode: outcome_of(episode) or "unknown")
     if [*out] == ["unknown"]:
-        raise InvalidValueError(f"nobody said how an episode of {dataset.root} ended: dataset relabel does")
+        raise InvalidValueError(f"no episode of {dataset.root} has an outcome: set it by dataset relabel")
     return out
 
 
@@ -67,7 +67,7 @@ def by_task(dataset: StoredDataset) -> dict[str, list[int]]:
 
 
 def file_name(text: str) -> str:
-    """A text as a name of a folder."""
+    """A text as a folder name."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:60]
 
 

@@ -1,7 +1,7 @@
-"""Another task or outcome for episodes that were recorded: `relabel`.
+"""Changes the task or outcome of recorded episodes: `relabel`.
 
-What was said and by whom is added to meta/annotations.jsonl, which keeps the old label; then the columns that
-stock LeRobot and Evo-RL read are brought up to date, each file whole or not at all.
+Each change and its author are added to meta/annotations.jsonl, which keeps the old label; then the columns
+that stock LeRobot and Evo-RL read are updated, each file completely or not at all.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ def relabel(
     by: str,
     why: str = "",
 ) -> list[Annotation]:
-    """Give episodes another task, outcome or both; what has changed.
+    """Give episodes another task, outcome or both; returns the changes.
 
     InvalidValueError: there is no such episode or outcome, or another process writes into the dataset.
     """
@@ -42,7 +42,7 @@ def relabel(
         known = {episode.index: episode for episode in dataset.episodes}
         if unknown := sorted(set(episodes := [*episodes]) - known.keys()):
             raise InvalidValueError(f"{root} has {len(known)} episodes, none of them is {unknown[0]}")
-        said: list[Annotation] = []
+        changes: list[Annotation] = []
         for episode in (known[index] for index in episodes):
             for field, old, new in (
                 ("task", "; ".join(episode.tasks), task),
@@ -52,17 +52,19 @@ def relabel(
                     label = Annotation(
                         episode=episode.index, field=field, old=old, new=new, by=by, at=now(), why=why
                     )
-                    said.append(label)
-        annotate(root, said)
+                    changes.append(label)
+        annotate(root, changes)
         if task is not None:
-            _set_task(dataset, [known[each.episode] for each in said if each.field == "task"], task)
+            _set_task(dataset, [known[each.episode] for each in changes if each.field == "task"], task)
         if outcome is not None:
-            _set_outcome(dataset, [known[each.episode] for each in said if each.field == "outcome"], outcome)
-        return said
+            _set_outcome(
+                dataset, [known[each.episode] for each in changes if each.field == "outcome"], outcome
+            )
+        return changes
 
 
 def outcome_of(episode: StoredEpisode) -> str | None:
-    """How it ended: success, failure, timeout, ...; None: nobody said."""
+    """Its outcome: success, failure, timeout, ...; None: unknown."""
     value = episode.row.get(OUTCOME) or episode.row.get(SUCCESS)
     return None if value is None else str(value).lower()
 
@@ -92,7 +94,7 @@ def _set_outcome(dataset: StoredDataset, changed: Sequence[StoredEpisode], outco
 
 
 def _rewrite(path: Path, episodes: set[int], values: dict[str, Any]) -> None:
-    """Set columns of these episodes' rows; those that are not there are made if they are texts."""
+    """Set columns of these episodes' rows; missing ones are created if they are texts."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -113,7 +115,7 @@ def _rewrite(path: Path, episodes: set[int], values: dict[str, Any]) -> None:
 
 
 def _set_stats(dataset: StoredDataset, column: str) -> None:
-    """Figures of a column in stats.json, out of those of the episodes."""
+    """Recompute statistics of a column in stats.json from those of the episodes."""
     from lerobot.datasets.compute_stats import aggregate_stats
 
     if column not in dataset.stats:
@@ -123,8 +125,8 @@ def _set_stats(dataset: StoredDataset, column: str) -> None:
     if not each:
         return
     total = {what: value.tolist() for what, value in aggregate_stats(each)[column].items()}
-    told = {**dataset.stats, column: total}
-    _replace(dataset.root / STATS, lambda path: path.write_text(json.dumps(told, indent=4)))
+    updated = {**dataset.stats, column: total}
+    _replace(dataset.root / STATS, lambda path: path.write_text(json.dumps(updated, indent=4)))
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
@@ -140,7 +142,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Nobody else writes meanwhile; as `DatasetFolder` does."""
+    """Lock the dataset against other writers, as `DatasetFolder` does."""
     if not (root / INFO).is_file():
         raise InvalidValueError(f"{root} is no LeRobot dataset: it has no {INFO}")
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -150,7 +152,7 @@ def _locked(root: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise InvalidValueError(f"another process is writing into {root}") from error
         except OSError:
-            pass  # a file system that knows no locks
+            pass  # a file system without locks
         yield
     finally:
         os.close(handle)

@@ -1,14 +1,14 @@
 "use strict";
-/* What the pages share: a websocket that says what is shown, opened again when it was lost.
+/* Shared by the pages: a websocket that delivers the view, opened again when it was lost.
 
    text messages    what is shown, 15 a second
-   binary messages  a picture: one byte, the length of the camera's name; the name; a JPEG */
+   binary messages  an image: one byte, the length of the camera's name; the name; a JPEG */
 
 const at = (id) => document.getElementById(id);
 
 let socket = null, heardAt = 0;
 
-/* show: gets what is shown. showPicture: gets a camera's name and a JPEG. lost: nobody is heard any more. */
+/* show: receives the view. showPicture: receives a camera's name and a JPEG. lost: the connection is lost. */
 function listen(show, showPicture, lost) {
   heardAt = performance.now();
   setInterval(() => { if (socket && socket.readyState === WebSocket.OPEN && performance.now() - heardAt > 2000) lost(); }, 500);
@@ -42,7 +42,7 @@ function setText(element, text) {
 const loading = new Map();  // image -> the newest JPEG that came while it was loading, or null
 
 function setPicture(image, jpeg) {
-  if (loading.has(image)) return loading.set(image, jpeg);  // a browser that is slow leaves pictures out
+  if (loading.has(image)) return loading.set(image, jpeg);  // a slow browser skips images
   loading.set(image, null);
   const old = image.src;
   image.onload = image.onerror = () => {

@@ -1,12 +1,12 @@
 "use strict";
-/* The page of a live calibration: what its command says (page/guide.py) is drawn. Nothing is decided here. */
+/* The page of a live calibration: it draws what the command sends (page/guide.py) and decides nothing. */
 
 const body = document.body;
 const SIDES = "upper right lower left";
 let shown = null;
 
 function lost() {
-  if (shown && shown.end) return;  // which it has said
+  if (shown && shown.end) return;  // the page already shows the end
   banner("This page has lost its command: what is shown is old.");
 }
 
@@ -38,7 +38,7 @@ function flash() {
   setTimeout(() => body.classList.remove("taken"), 250);
 }
 
-/* ---- over the picture -------------------------------------------------------------------------- */
+/* ---- over the image ---------------------------------------------------------------------------- */
 
 function showPicture(name, jpeg) {
   setPicture(at("picture"), jpeg);
@@ -50,7 +50,7 @@ at("picture").addEventListener("load", () => {
   at("frame").style.width = `min(100cqw, ${(100 * width) / height}cqh)`;
 });
 
-/* Elements of a list that is as long as the items; fill: gets each with its item. */
+/* Make as many elements as there are items; fill: receives each with its item. */
 function each(list, tag, items, fill) {
   while (list.children.length > items.length) list.lastChild.remove();
   while (list.children.length < items.length)

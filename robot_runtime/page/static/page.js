@@ -1,6 +1,6 @@
 "use strict";
-/* The page of a run: what a websocket says of it (page/view.py) is shown, and what is pressed is said to it.
-   Nothing is decided here. */
+/* The page of a run: it shows what a websocket delivers (page/view.py), and sends what is pressed.
+   It decides nothing. */
 
 const body = document.body;
 const COLOURS = { RUN: "#17803f", HOLD: "#9a6700", STOP: "#d92d2d" };
@@ -12,8 +12,8 @@ let shown = null, shownAt = 0, pressed = null;
 
 function lost() {
   body.classList.add("gone");
-  if (shown && shown.is_over) return;  // which it has said
-  banner("This page has lost its server: what is shown is old, and its buttons reach nobody.");
+  if (shown && shown.is_over) return;  // the page already shows the end
+  banner("This page has lost its server: what is shown is old, and its buttons do nothing.");
 }
 
 /* ---- what is shown ----------------------------------------------------------------------------- */
@@ -90,19 +90,19 @@ function showParts(parts) {
     setText(by, (part.authority || "—").toLowerCase());
     setText(phase, [part.phase === "NONE" ? "" : part.phase.toLowerCase(), part.clipped].filter(Boolean).join(", "));
     const button = row.cells[2].firstChild;
-    const hers = isHers(part);
-    setText(button, hers ? "Hand back" : "Take over");
-    button.dataset.order = JSON.stringify({ order: hers ? "HandBack" : "TakeOver", parts: [part.name] });
+    const isTaken = isByPerson(part);
+    setText(button, isTaken ? "Hand back" : "Take over");
+    button.dataset.order = JSON.stringify({ order: isTaken ? "HandBack" : "TakeOver", parts: [part.name] });
   }
   const all = document.getElementById("part-");
   if (all) {
-    const hers = parts.some(isHers);
-    setText(all.cells[2].firstChild, hers ? "Hand all back" : "Take all over");
-    all.cells[2].firstChild.dataset.order = JSON.stringify({ order: hers ? "HandBack" : "TakeOver", parts: [] });
+    const isTaken = parts.some(isByPerson);
+    setText(all.cells[2].firstChild, isTaken ? "Hand all back" : "Take all over");
+    all.cells[2].firstChild.dataset.order = JSON.stringify({ order: isTaken ? "HandBack" : "TakeOver", parts: [] });
   }
 }
 
-function isHers(part) {
+function isByPerson(part) {
   return ["HUMAN", "SCRIPTED"].includes(part.authority) || !["NONE", "RELEASE", ""].includes(part.phase);
 }
 
@@ -119,7 +119,7 @@ function partRow(part) {
   return row;
 }
 
-let isAtEnd = true;  // of the lines, so that new ones push old ones up
+let isAtEnd = true;  // of the log lines, so that new ones scroll into view
 at("log").addEventListener("wheel", () => { setTimeout(noteEnd, 200); }, { passive: true });
 at("log").addEventListener("touchmove", () => { setTimeout(noteEnd, 500); }, { passive: true });
 at("log").addEventListener("pointerup", noteEnd);
@@ -167,7 +167,7 @@ function say(message) {
 function order(what, text) {
   if (!socket || socket.readyState !== WebSocket.OPEN) {
     const why = shown && shown.is_over ? "the run is over" : "this page has lost its server";
-    setText(at("answer"), `${text} reached nobody: ${why}`);
+    setText(at("answer"), `${text} was not sent: ${why}`);
     at("answer").className = "refused";
     return;
   }
@@ -203,13 +203,13 @@ function stopAgain() {
   at("answer").className = "refused";
 }
 
-document.addEventListener("pointerdown", (event) => {  // at the press: a click comes when the finger is lifted
+document.addEventListener("pointerdown", (event) => {  // on press: a click only comes when the finger is lifted
   if (event.target.closest("#stop") && event.button === 0) stop();
 });
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button.order");
   if (!button) return;
-  if (button.id === "stop") return event.detail > 0 ? undefined : stop();  // a key that presses it has no pointer
+  if (button.id === "stop") return event.detail > 0 ? undefined : stop();  // pressed by a key, without a pointer
   order(JSON.parse(button.dataset.order), button.textContent);
 });
 at("task-form").addEventListener("submit", (event) => {
@@ -342,7 +342,7 @@ function drawBar(g, spans, colours, y, height, x, now, start) {
 
 /* ---- begin --------------------------------------------------------------------------------------- */
 
-/* Dark in a light page too: on white, a white robot and the colours of its plan are hardly to be seen. */
+/* Dark in a light page too: on white, a white robot and the colours of its plan are hard to see. */
 if (document.createElement("canvas").getContext("webgl2")) at("scene").src = "scene/?darkMode";
 else {
   at("scene").hidden = at("legend").hidden = true;

@@ -1,6 +1,6 @@
-"""msgpack with arrays, which every project has in a form of its own: `ArrayCodec`.
+"""msgpack with arrays, for which every project has its own form: `ArrayCodec`.
 
-A message is counted before anything is made of it: values and levels, whatever their bytes claim.
+Values and levels of a message are counted before anything is decoded, whatever their bytes claim.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 
 MAX_VALUES = 20_000
-"""Values in one message; an array is a few, a number in a list is one."""
+"""Maximum number of values in a message; an array is a few, a number in a list is one."""
 MAX_LEVELS = 16
 _DECODER = msgspec.msgpack.Decoder()
-# First byte -> bytes of the value itself, and of the number that says how long it is.
+# First byte -> bytes of the value itself, and of the number that declares its length.
 _FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8} | {0xCC + i: 1 << i % 4 for i in range(8)}
 _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _LISTS, _MAPS = {0xDC: 2, 0xDD: 4}, {0xDE: 2, 0xDF: 4}
 
 
 def check_msgpack(data: bytes) -> None:
-    """ValueError if it is none, or has more values or levels than a message of a robot.
+    """ValueError if it is not msgpack, or has more values or levels than a robot's message.
 
     Linear, and ends with the first value too many: nothing is made of what it counts.
     """
@@ -42,7 +42,7 @@ def check_msgpack(data: bytes) -> None:
 
 
 def _value(data: bytes, at: int) -> tuple[int, int]:
-    """Where the value that begins there ends, and how many values it then holds."""
+    """Offset where the value that begins there ends, and how many values it then holds."""
     first, at = data[at], at + 1
     if first < 0x80 or first >= 0xE0:
         return at, 0
@@ -62,7 +62,7 @@ def _value(data: bytes, at: int) -> tuple[int, int]:
 
 
 class ArrayCodec:
-    """Messages, dicts, to and from bytes."""
+    """Converts messages, dicts, to and from bytes."""
 
     def __init__(
         self,
@@ -72,18 +72,18 @@ class ArrayCodec:
         arrays: Mapping[str | bytes, Callable[[dict], Any]],
     ) -> None:
         """
-        whose: messages these are, for errors.
-        form: what travels in place of a value that msgpack does not know; TypeError if it may not travel.
-        arrays: by the key that marks such a form, what it stands for; ValueError if it cannot be.
+        whose: project of these messages, for errors.
+        form: returns the form of a value that msgpack does not know; TypeError if it may not be sent.
+        arrays: by the key that marks such a form, its decoder; ValueError if the form is invalid.
         """
         self._whose, self._form, self._arrays = whose, form, arrays
 
     def pack(self, message: Any) -> bytes:
-        """As it travels."""
+        """Encode a message."""
         return msgspec.msgpack.encode(message, enc_hook=self._form)
 
     def unpack(self, data: bytes) -> dict[str, Any]:
-        """A message, arrays as views of it; ValueError says what is wrong with it."""
+        """Decode a message, arrays as views of it; ValueError reports what is wrong with it."""
         try:
             check_msgpack(data)
             message = self._value(_DECODER.decode(data))

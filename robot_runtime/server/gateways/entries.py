@@ -1,4 +1,4 @@
-"""Where numbers are in what somebody else sends: `Entry`."""
+"""Position of numbers in a foreign observation: `Entry`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from robot_runtime.server.gateways.values import look_up, numbers_at
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Numbers of one entry, all or those from `start` to before `stop`; or entries that are one each."""
+    """Numbers of one entry, all or those from `start` to before `stop`; or several entries of one number."""
 
     key: str = ""
     names: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self.linear()
 
     def linear(self) -> Linear | None:
-        """What is said of its unit here."""
+        """The unit that is declared here."""
         if self.scale is None and self.offset is None:
             return None
         scale = 1.0 if self.scale is None else self.scale
@@ -45,7 +45,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def where(self) -> str:
-        """For errors."""
+        """Its name in errors."""
         return repr(self.key) if self.key else ", ".join(map(repr, self.names))
 
     def is_in(self, sent: Mapping[str, Any]) -> bool:
@@ -53,7 +53,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return all(look_up(sent, key) is not None for key in self.names or (self.key,))
 
     def numbers(self, sent: Mapping[str, Any]) -> np.ndarray:
-        """As they are sent; ValueError."""
+        """The numbers as they are sent; ValueError."""
         if self.names:
             one_each = [numbers_at(sent, name) for name in self.names]
             if any(len(n) != 1 for n in one_each):

@@ -11,8 +11,8 @@ That is N1.6 and N1.7. N1.5 has flat keys, no batch, and no "observation" around
 
 Messages are msgpack; an array is {"__ndarray_class__": True, "as_npy": its .npy file}. Arrays have a batch of
 one and some frames in time, of which the last counts. Other endpoints: ping, reset, get_modality_config; none
-ends the server. Clients are answered side by side, one request each, MAX_ASKING in all; the token is looked
-at before anything is made of what comes with it.
+ends the server. Clients are answered in parallel, one request each, MAX_ASKING in all; the token is checked
+before the rest of a message is decoded.
 """
 
 import hmac
@@ -53,11 +53,11 @@ from robot_runtime.transport.sockets import HANDSHAKE_MS
 
 logger = logging.getLogger(__name__)
 _QUEUED = 2
-"""Messages of a peer that wait unread; more wait in its own machine."""
+"""Maximum number of a peer's unread messages; more wait in its own machine."""
 _FLAT = {"video": 4, "state": 2, "annotation": 0}
 """Kinds of N1.5's keys, and the dimensions of an array without a batch."""
 _MOST_FRAMES, _LONGEST = 4, 256
-"""Frames of a message, and bytes of one before the last."""
+"""Maximum number of frames of a message, and size of one before the last [bytes]."""
 
 
 class GrootGateway:
@@ -76,12 +76,12 @@ class GrootGateway:
     ) -> None:
         """
         policy: of the server that answers; their protocol names none.
-        server: where it is served. keys: for a server that asks for them.
-        address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
-        names: which entry of an observation is what; what it leaves out is as `names_of` has it.
-        token: what clients give as their api_token.
-        InvalidValueError: the address cannot be listened on, nothing says what a number means, or the names
-            are for another policy.
+        server: where it is served. keys: for a server that requires them.
+        address: HOST:PORT; beyond this machine only with a token, or if it is declared open.
+        names: which entry of an observation is what; what it leaves out is as in `names_of`.
+        token: the api_token that clients must send.
+        InvalidValueError: the address cannot be listened on, the meaning of a number is undeclared, or the
+            names are for another policy.
         """
         refuse_for_all(names, [policy])
         if token is None and not is_open and not is_local(f"tcp://{address}"):
@@ -146,8 +146,9 @@ class GrootGateway:
         self._context.term()
 
     def _take(self) -> None:
-        """One message, the last frame of a few; those before it go back with the answer: a REQ socket's empty
-        one, and its number if it counts. Of a peer that does not wait for its answer the others are lost."""
+        """Receive one message, the last frame of a few; those before it go back with the answer: a REQ
+        socket's empty one, and its number if it counts. A peer that does not wait for its answer loses the
+        others."""
         frames: list[bytes] = []
         is_more = True
         while is_more:
@@ -235,10 +236,10 @@ class GrootGateway:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """In which of GR00T's forms a client asks, and is answered."""
+    """GR00T's form in which a client asks, and is answered."""
 
     is_flat: bool
-    """Whether keys are as video.NAME: of N1.5, and of N1.6's wrapper for simulators."""
+    """Whether keys have the form video.NAME: in N1.5, and in N1.6's wrapper for simulators."""
     is_bare: bool
     """Whether there is no "observation" around them: N1.5."""
     has_batch: bool
@@ -277,7 +278,7 @@ def observation_of(data: bytes) -> tuple[dict[str, Any], Form]:
 
 
 def _nested(flat: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """As N1.6 has it, and whether it came as a batch."""
+    """Convert it to N1.6's form; also whether it came as a batch."""
     out: dict[str, Any] = {}
     has_batch = False
     for key, value in flat.items():
@@ -293,10 +294,10 @@ def _nested(flat: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def refuse_unchosen(texts: Mapping[str, Any], key: str) -> None:
-    """ValueError: of several texts none is the one that is read."""
+    """ValueError: there are several texts, and none has the key that is read."""
     if len(texts) > 1 and key.removeprefix("language/") not in texts:
         raise ValueError(
-            f"an observation has the texts {listed(texts)}: say which is the task, with "
+            f"an observation has the texts {listed(texts)}: declare the task with "
             '{"task": "language/NAME"} in the file of --names'
         )
 
@@ -304,11 +305,11 @@ def refuse_unchosen(texts: Mapping[str, Any], key: str) -> None:
 def _last(key: str, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.ndim < 3 or len(value) != 1 or value.shape[1] == 0:
-            raise ValueError(f"{key!r} has a batch of one and frames in time first, got {value.shape}")
+            raise ValueError(f"expected {key!r} with a batch of one and frames first, got {value.shape}")
         return value[0, -1]
     while isinstance(value, list) and value:
         if len(value) > 1:
-            raise ValueError(f"{key!r} has a batch of one and one frame in time, got a list of {len(value)}")
+            raise ValueError(f"expected {key!r} with one batch and one frame, got a list of {len(value)}")
         value = value[0]
     return value
 
@@ -330,11 +331,11 @@ def _array(form: dict) -> np.ndarray:
     return array_of_npy(form.get("as_npy"))
 
 
-_NOTHING = b"\xc0"  # as msgpack has it
+_NOTHING = b"\xc0"  # nil in msgpack
 
 
 class _Request(msgspec.Struct):
-    """What is read of a request first; its data stay bytes."""
+    """The part of a request that is decoded first; its data stay bytes."""
 
     endpoint: str = "get_action"
     api_token: str | None = None
@@ -345,7 +346,7 @@ _REQUEST = msgspec.msgpack.Decoder(_Request)
 
 
 def request_of(data: bytes) -> _Request:
-    """ValueError says what is wrong with it."""
+    """ValueError reports what is wrong with it."""
     try:
         check_msgpack(data)
         return _REQUEST.decode(data)
@@ -355,4 +356,4 @@ def request_of(data: bytes) -> _Request:
 
 _CODEC = ArrayCodec("GR00T's", form=_form, arrays={"__ndarray_class__": _array})
 pack, unpack = _CODEC.pack, _CODEC.unpack
-"""A message to and from bytes, as GR00T has it."""
+"""Converts messages to and from bytes in GR00T's form."""

@@ -1,4 +1,4 @@
-"""What GR00T's clients call the numbers of a robot and of its actions."""
+"""GR00T's names for the numbers of a robot and of its actions."""
 
 from typing import Any
 
@@ -33,12 +33,12 @@ _KEYS = {
 
 
 def key_of(field: ActionField) -> str:
-    """What an action of a field is called: by what it is, or by the part if that has a name of its own."""
+    """Name of an action field: by what it is, or by the part if that has a name of its own."""
     return _KEYS[type(field)] if field.part in (ARM, GRIPPER, BASE) else field.part
 
 
 def names_of(schema: Schema) -> KeyMap:
-    """What a robot calls things that says no more than what they are; those of a named part by its name."""
+    """Names for a robot by what things are; those of a named part by its name."""
     common: dict[str, Any] = {
         "measured": {name: Entry(key=f"state/{name}") for name in schema.measured},
         "environment_state": Entry(key="state/environment_state") if schema.environment_state_dim else None,

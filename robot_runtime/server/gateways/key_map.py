@@ -1,37 +1,37 @@
-"""Which entry of a foreign observation is which part of ours, and in which units: `Names`, there and back.
+"""Maps entries of a foreign observation to parts of ours, with their units: `KeyMap`, there and back.
 
-Each project names what it sends in its own way, and means other things by it. A small JSON file says what;
-what it leaves out is as the gateway's protocol has it:
+Each project names its entries in its own way, and with its own units. A small JSON file declares them;
+what it leaves out is as in the gateway's protocol:
 
     {
       "convention":    "droid",       which numbers are a closed and an open gripper (core/values/conventions)
-      "stroke_m":      0.085,         how far its fingers are apart when it is open [m]
+      "stroke_m":      0.085,         distance between its fingers when it is open [m]
       "joint_unit":    "deg",         or rad, or percent of "joint_range" [rad]; without it, the convention's
-      "rotation":      "rows",        of a hand's six numbers: columns, rows or interleaved
-      "fit":           "pad",         pictures of another size: pad, crop or stretch (as LeRobot's server)
-      "channels":      "first",       pictures are (3, h, w), as ALOHA's on openpi; else (h, w, 3)
+      "rotation":      "rows",        of an end effector's six numbers: columns, rows or interleaved
+      "fit":           "pad",         images of another size: pad, crop or stretch (as LeRobot's server)
+      "channels":      "first",       images are (3, h, w), as ALOHA's on openpi; else (h, w, 3)
       "q":             {"key": "observation/joint_position"},
       "gripper_width": {"key": "observation/gripper_position"},
       "cameras":       {"wrist": "observation/wrist_image_left"},
       "task":          "prompt"
     }
 
-A robot with other parts than one arm and one gripper says where each is:
+A robot with other parts than one arm and one gripper declares where each is:
 
     {"parts": {"left_arm":     {"q":     {"key": "state", "start": 0, "stop": 6}},
                "left_gripper": {"width": {"key": "state", "start": 6, "stop": 7}}},
      "measured": {"wrist_force": {"key": "force"}}}
 
-One file serves several kinds of clients: what is under "openpi", "lerobot" or "groot" is for those alone,
-and replaces the same keys above:
+One file serves several kinds of clients: the section "openpi", "lerobot" or "groot" is for those alone, and
+replaces the same keys above:
 
     {"convention": "droid", "stroke_m": 0.085,
      "lerobot": {"convention": "so101", "q": {"names": ["shoulder_pan.pos", ...]}}}
 
 Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
-with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
-of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset. Actions
-are positions as they are to be (`ActionSpec.absolute`).
+with slashes also finds an entry of nested dicts. Units outside the conventions are declared by "scale" and
+"offset" of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset.
+Actions are absolute positions (`ActionSpec.absolute`).
 """
 
 from collections.abc import Mapping
@@ -70,11 +70,11 @@ from robot_runtime.server.gateways.values import (
 )
 
 Client = Literal["openpi", "lerobot", "groot"]
-"""Of other projects."""
+"""Names in other projects."""
 
 
 class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the parts of an observation are, what their numbers mean, and what is to be done to actions."""
+    """Where the parts of an observation are, their units, and how actions are converted."""
 
     q: Entry | None = None
     """Joint positions."""
@@ -82,14 +82,14 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Joint velocities, in the unit of the joints; zero if they are not sent."""
     gripper_width: Entry | None = None
     hand_pose: Entry | None = None
-    """Of the hand in the base: x, y, z [m] and the quaternion w, x, y, z, or six numbers of its rotation."""
+    """End-effector pose in the base: x, y, z [m] and the quaternion w, x, y, z, or six rotation numbers."""
     parts: dict[str, PartEntries] | None = None
-    """All this of a robot's named parts; what is said above is of the parts "arm" and "gripper"."""
+    """The same for a robot's named parts; the fields above are for the parts "arm" and "gripper"."""
     measured: dict[str, Entry] | None = None
     """Further quantities by name, SI units."""
     environment_state: Entry | None = None
     cameras: dict[str, str] | None = None
-    """Camera of the policy -> key of the picture, (h, w, 3) uint8 RGB."""
+    """Camera of the policy -> key of the image, (h, w, 3) uint8 RGB."""
     task: str | None = None
     actions: str = "actions"
     action_scale: tuple[float, ...] | None = None
@@ -101,7 +101,7 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for part, shorthand in _SHORTHAND.items():
             for name, entry in named.pop(part, PartEntries()).entries():
                 if name not in shorthand or getattr(self, shorthand[name]) is not None:
-                    raise ValueError(f'"{name}" of {part} is said twice, or of another kind of part')
+                    raise ValueError(f'"{name}" of {part} is declared twice, or of another kind of part')
                 structs.force_setattr(self, shorthand[name], entry)
         structs.force_setattr(self, "parts", named or None)
         for scale in self.action_scale or ():
@@ -111,10 +111,10 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, schema: Schema) -> "KeyMap":
-        """What openpi's DROID robots call things, for a robot with everything that the schema asks for; what
-        ALOHA's do for one with named parts: "state" has joints and grippers in the order of the parts.
+        """The names of openpi's DROID robots, for a robot with all parts of the schema; those of ALOHA for a
+        robot with named parts: "state" has joints and grippers in the order of the parts.
 
-        What a gripper's number means is not said: other robots use the same names.
+        The meaning of a gripper's number is undeclared: other robots use the same names.
         """
         scene = Entry(key="observation/environment_state") if schema.environment_state_dim else None
         if has_named_parts(schema):
@@ -138,9 +138,9 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def load(cls, path: Path, client: Client | None = None) -> "KeyMap":
-        """From a JSON file; InvalidValueError says what is wrong with it.
+        """Load a JSON file; InvalidValueError reports what is wrong with it.
 
-        client: whose section counts, over what the file says for all; None: for all alone.
+        client: whose section overrides the rest of the file; None: no section counts.
         """
         try:
             data = msgspec.json.decode(path.read_bytes())
@@ -153,9 +153,9 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidValueError(f"{path} does not say what is where: {error}{fields}") from error
 
     def over(self, defaults: "KeyMap") -> "KeyMap":
-        """With what is not said here as it is there."""
-        unsaid = [name for name in self.__struct_fields__ if getattr(self, name) is None]
-        out = structs.replace(self, **{name: getattr(defaults, name) for name in unsaid})
+        """Fill what is undeclared here from the defaults."""
+        undeclared = [name for name in self.__struct_fields__ if getattr(self, name) is None]
+        out = structs.replace(self, **{name: getattr(defaults, name) for name in undeclared})
         mine, theirs = self.parts or {}, defaults.parts or {}
         parts = {
             name: mine.get(name, PartEntries()).over(theirs.get(name, PartEntries()))
@@ -166,7 +166,7 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def entries(self) -> dict[str, PartEntries]:
-        """Where all parts are."""
+        """The entries of all parts."""
         out = {}
         for part, shorthand in _SHORTHAND.items():
             own = PartEntries(**{name: getattr(self, key) for name, key in shorthand.items()})
@@ -175,7 +175,8 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return out | (self.parts or {})
 
     def refuse_undeclared(self, schema: Schema, spec: ActionSpec, *, policy: str) -> None:
-        """InvalidValueError: a number of this policy's can be read in two ways, and nothing says in which."""
+        """InvalidValueError: a number of this policy can be read in two ways, and its meaning is
+        undeclared."""
         try:
             for name in schema.grippers:
                 gripper_of(self.entries.get(name, PartEntries()).width, self, "state")
@@ -186,12 +187,12 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidValueError(f"of policy {policy!r} {error}") from error
 
     def refuse_misfit(self, schema: Schema, spec: ActionSpec) -> None:
-        """InvalidValueError: what is said here cannot be for a policy with those; before anybody asks."""
+        """InvalidValueError: the map cannot fit a policy with those; checked before any client asks."""
         pairs: list[tuple[str, int, tuple[int, ...]]] = []
         for part, own in self.entries.items():
             if part not in schema.parts:
                 has = ", ".join(schema.parts) or "none"
-                raise InvalidValueError(f"it says where {part!r} is; the parts of the policy are {has}")
+                raise InvalidValueError(f"it declares the part {part!r}; the parts of the policy are {has}")
             shorthand = _SHORTHAND.get(part, {})
             for name, size, needed in own.misfits(schema.parts[part]):
                 pairs.append((shorthand.get(name, f"{part}.{name}"), size, needed))
@@ -204,8 +205,8 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for part, arm in schema.arms.items():
             ends = (self.joint_ranges or {}).get(part, self.joint_range)
             pairs += [("joint_range", len(ends), (arm.num_joints,))] if ends is not None else []
-        for name, said in (("action_scale", self.action_scale), ("action_offset", self.action_offset)):
-            pairs += [(name, len(said), (spec.dim,))] if said is not None else []
+        for name, scales in (("action_scale", self.action_scale), ("action_offset", self.action_offset)):
+            pairs += [(name, len(scales), (spec.dim,))] if scales is not None else []
         for what, num, needed in pairs:
             if num not in needed:
                 raise InvalidValueError(
@@ -226,14 +227,14 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         sizes: Mapping[str, tuple[int, int]] | None = None,
         notices: CountedLog | None = None,
     ) -> Observation:
-        """What was sent, as ours; ValueError names the entry that is missing or of the wrong form.
+        """Convert what was sent to ours; ValueError names the entry that is missing or malformed.
 
-        Velocities and the pose of the hand may be missing: the policy says if it needs them.
-        sizes: of the policy's cameras, (height, width); pictures are made to fit if `fit` says how.
-        notices: gets one line for each camera whose pictures are made to fit, with both sizes.
+        Velocities and the end-effector pose may be missing: the policy reports if it needs them.
+        sizes: of the policy's cameras, (height, width); images are resized if `fit` declares how.
+        notices: receives one line for each camera whose images are resized, with both sizes.
         """
         if not self.entries:
-            raise ValueError('nothing says where the joints are: say "q" in the file of --names')
+            raise ValueError('the place of the joints is undeclared: declare "q" in the file of --names')
         parts = {name: own.state(name, sent, self) for name, own in self.entries.items()}
         measured = {name: _scaled(entry, sent) for name, entry in (self.measured or {}).items()}
         scene = self.environment_state
@@ -261,7 +262,7 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return pixels
         if notices is not None:
             came, needed = (f"{h} x {w}" for h, w in (pixels.shape[:2], size))
-            text = f"pictures {listed([key])!r} of {came} are resized to {needed}: {self.fit}"
+            text = f"images {listed([key])!r} of {came} are resized to {needed}: {self.fit}"
             notices.counted(text, 1, text, is_routine=True)
         return fitted(pixels, size, self.fit)
 
@@ -269,10 +270,10 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Their actions as our rows (n, D); ValueError if there are none."""
         actions = look_up(answer, self.actions)
         if not isinstance(actions, np.ndarray | list):
-            raise ValueError(f"{self.actions!r} is an array (rows, columns); the answer has {listed(answer)}")
+            raise ValueError(f"expected an array (rows, columns) {self.actions!r}, got {listed(answer)}")
         rows = np.asarray(actions, float)
         if rows.ndim != 2 or rows.shape[1] != spec.dim:
-            raise ValueError(f"{self.actions!r} is an array (rows, {spec.dim}), got shape {rows.shape}")
+            raise ValueError(f"expected {self.actions!r} of shape (rows, {spec.dim}), got {rows.shape}")
         out = self._columns(spec).ours(rows)
         for columns in _rotations(spec):
             out[:, columns] = self.layout().to_columns(out[:, columns])
@@ -281,14 +282,14 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # ---- ours to theirs ------------------------------------------------------------------------
 
     def sent_actions(self, rows: np.ndarray, spec: ActionSpec) -> np.ndarray:
-        """Our rows (n, D) as they expect them; ValueError if nothing says what that is."""
+        """Convert our rows (n, D) to theirs; ValueError if their meaning is undeclared."""
         out = self._columns(spec).theirs(rows)
         for columns in _rotations(spec):
             out[:, columns] = self.layout().from_columns(out[:, columns])
         return out
 
     def sent(self, observation: Observation) -> dict[str, Any]:
-        """An observation as they expect it, keys as they are here; parts of one entry side by side."""
+        """Convert an observation to theirs, with the keys of this map; parts of one entry side by side."""
         state = observation.state
         placed: list[tuple[Entry, np.ndarray, Affine | None]] = []
         for name, own in self.entries.items():
@@ -301,8 +302,8 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             placed.append((self.environment_state, observation.environment_state, None))
         out: dict[str, Any] = {self.task or "task": observation.task}
         for entry, numbers, declared in placed:
-            said = entry.linear()
-            affine = Affine.of(said) if said is not None else declared
+            linear = entry.linear()
+            affine = Affine.of(linear) if linear is not None else declared
             theirs = (numbers if affine is None else affine.theirs(numbers)).astype(np.float32)
             if entry.names:
                 out |= dict(zip(entry.names, map(float, theirs), strict=True))
@@ -312,12 +313,12 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             row[: len(out.get(entry.key, ()))] = out.get(entry.key, ())
             if not np.isnan(row[columns]).all() or entry.size not in (None, len(theirs)):
                 raise ValueError(
-                    f"two things are said to be in one place of {entry.where}, or one has no room"
+                    f"two parts are declared at one position of {entry.where}, or one does not fit"
                 )
             row[columns] = theirs
             out[entry.key] = row
         if gaps := [key for key, row in out.items() if isinstance(row, np.ndarray) and np.isnan(row).any()]:
-            raise ValueError(f"nothing is said to be in some places of {listed(gaps)}")
+            raise ValueError(f"positions of {listed(gaps)} are not declared")
         pictures = {key: name for name, key in (self.cameras or {}).items() if name in observation.images}
         for key, name in pictures.items():
             pixels = observation.images[name].pixels
@@ -325,19 +326,19 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return out
 
     def _columns(self, spec: ActionSpec) -> "Affine":
-        """Of the columns of an action: said for all of them, or as the parts of the state are."""
+        """Units of an action's columns: declared for all of them, or as for the parts of the state."""
         if self.action_scale is not None or self.action_offset is not None:
             return Affine(
-                _said(self.action_scale, spec.dim, 1.0, "action_scale"),
-                _said(self.action_offset, spec.dim, 0.0, "action_offset"),
+                _filled(self.action_scale, spec.dim, 1.0, "action_scale"),
+                _filled(self.action_offset, spec.dim, 0.0, "action_offset"),
             )
         scale, offset = np.ones(spec.dim), np.zeros(spec.dim)
         for field, columns in spec.columns():
             own = self.entries.get(field.part, PartEntries())
             match field:
                 case JointPosition() | JointVelocity():
-                    said = None if own.q is None else own.q.linear()
-                    unit = self.joints(field.dim, field.part) if said is None else Affine.of(said)
+                    linear = None if own.q is None else own.q.linear()
+                    unit = self.joints(field.dim, field.part) if linear is None else Affine.of(linear)
                     scale[columns] = unit.scale
                     if isinstance(field, JointPosition) and field.reference is Reference.ABSOLUTE:
                         offset[columns] = unit.offset
@@ -350,16 +351,16 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Affine(scale, offset)
 
     def _share(self, field: GripperFraction, linear: Linear) -> Linear:
-        """From their number to a share of an opening of `stroke_m`; ValueError: nobody says that."""
+        """From their number to a share of an opening of `stroke_m`; ValueError: that is undeclared."""
         if self.stroke_m is None:
-            raise ValueError('a policy tells a gripper by how far it is open: say "stroke_m"')
+            raise ValueError('the policy commands a gripper by its share of opening: declare "stroke_m"')
         turn = (1.0, 0.0) if field.one_is_open else (-1.0, 1.0)
         to_share = Linear(scale=turn[0] / self.stroke_m, offset=turn[1])
         return Linear(scale=linear.scale * to_share.scale, offset=to_share.ours(linear.offset))
 
 
 def _fields_instead(error: str) -> str:
-    """Those there are, for an error of msgspec's that one is unknown; nothing for another error."""
+    """The valid fields, for an error of msgspec about an unknown one; nothing for another error."""
     if "unknown field" not in error:
         return ""
     known = Entry.__struct_fields__ if "at `$" in error else (*KeyMap.__struct_fields__, *get_args(Client))
@@ -368,7 +369,7 @@ def _fields_instead(error: str) -> str:
     return f"; there are {', '.join(known)}"
 
 
-def _said(values: tuple[float, ...] | None, dim: int, otherwise: float, name: str) -> np.ndarray:
+def _filled(values: tuple[float, ...] | None, dim: int, otherwise: float, name: str) -> np.ndarray:
     if values is None:
         return np.full(dim, otherwise)
     if len(values) != dim:
@@ -377,7 +378,7 @@ def _said(values: tuple[float, ...] | None, dim: int, otherwise: float, name: st
 
 
 def _rotations(spec: ActionSpec) -> list[slice]:
-    """Where an action has six numbers of a rotation; a rotation vector is read in one way only."""
+    """Columns of an action with six rotation numbers; a rotation vector can be read in one way only."""
     return [
         slice(columns.start + 3, columns.stop)
         for field, columns in spec.columns()
@@ -386,17 +387,17 @@ def _rotations(spec: ActionSpec) -> list[slice]:
 
 
 def has_named_parts(schema: Schema) -> bool:
-    """Whether a robot has others than one arm, one gripper and one base."""
+    """Whether a robot has other parts than one arm, one gripper and one base."""
     return not set(schema.parts) <= {ARM, GRIPPER, BASE}
 
 
 def _scaled(entry: Entry, sent: Mapping[str, Any]) -> np.ndarray:
-    numbers, said = entry.numbers(sent), entry.linear()
-    return numbers if said is None else numbers * said.scale + said.offset
+    numbers, linear = entry.numbers(sent), entry.linear()
+    return numbers if linear is None else numbers * linear.scale + linear.offset
 
 
 _SHORTHAND: Mapping[str, Mapping[str, str]] = {
     ARM: {"q": "q", "dq": "dq", "hand_pose": "hand_pose"},
     GRIPPER: {"width": "gripper_width"},
 }
-"""How the entries of the parts of a robot with one arm and one gripper are written."""
+"""Entry names of a robot with one arm and one gripper, by part."""

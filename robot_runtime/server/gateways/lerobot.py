@@ -2,16 +2,15 @@
 
     client                          gateway
       Ready                     ─►
-      SendPolicyInstructions    ─►  what its robot's state and cameras are called
-      SendObservations          ─►  the newest one is kept, as ours, and what a policy looks back on
-      GetActions                ─►  request ─► server, batched with everybody else's
-                                ◄─  timed actions, or a status that says what is wrong
+      SendPolicyInstructions    ─►  names of its robot's state and cameras
+      SendObservations          ─►  the newest one is kept, as ours, and the policy's history
+      GetActions                ─►  request ─► server, batched with those of all others
+                                ◄─  timed actions, or a status that reports what is wrong
 
 Their messages are pickles, which can run any code: they are read as plain data (`pickle_format`). The
-checkpoint that a client names is not loaded: if it is served, it answers; else the only policy does, which
-the log says. Numbers and pictures are matched by
-name. A client that goes on after the server has started anew sends no instructions: its observations say the
-same.
+checkpoint that a client names is not loaded: if it is served, it answers; otherwise the only policy does,
+which is logged. Numbers and images are matched by name. A client that goes on after the server has restarted
+sends no instructions: its observations declare the same.
 """
 
 import logging
@@ -66,12 +65,12 @@ PATIENCE_S = 2.0
 """How long a client that asks for actions waits for its own observation, as with LeRobot's server."""
 MAX_ROBOTS = 64
 MAX_WAITING, MAX_SENDING = 32, 12
-"""Clients that wait for actions, and that send something, at a time."""
+"""Maximum number of clients that wait for actions, and that send something, at a time."""
 SENDING_S = 5.0
-"""A message that takes longer is given up."""
+"""A message that takes longer is abandoned."""
 MAX_WORDS = 1000
 GONE_S = 10.0
-"""A client asks for actions all the time: one that has not for so long gives way to another."""
+"""Clients ask for actions all the time: one that has not for this long gives up its slot to another."""
 
 
 SHARED = (
@@ -81,12 +80,12 @@ SHARED = (
 
 
 class _NoPlaceError(Exception):
-    """Says for a client what there is too much of."""
+    """Too many of something, in words for a client."""
 
 
 @dataclass(eq=False)
 class _Turn:
-    """What a client does once at a time."""
+    """A kind of call that a client makes once at a time."""
 
     lock: Lock = field(default_factory=Lock)
     holder: grpc.ServicerContext | None = None
@@ -94,23 +93,23 @@ class _Turn:
 
 @dataclass(eq=False)
 class _Robot:
-    """What is known of one of LeRobot's, and what it has seen."""
+    """A LeRobot robot, and what it has seen."""
 
     policy: PolicyInfo | None = None
     names: KeyMap = field(default_factory=KeyMap)
     columns: Sequence[int] = ()
-    """Of our rows, in the order in which the robot names them."""
+    """Our columns, in the order in which the robot names them."""
     num_actions: int | None = None
     newest: tuple[float, int, Observation] | None = None
-    """When it was made, in the time of the client [s], and the number of its step."""
+    """When it was made, in the client's time [s], and the number of its step."""
     history: ObservationHistory | None = None
-    """What came before, for a policy that looks back: a client sends one observation at a time."""
+    """Earlier observations, for a policy with history: a client sends one observation at a time."""
     came: Condition = field(default_factory=Condition)
     sending: _Turn = field(default_factory=_Turn)
     waiting: _Turn = field(default_factory=_Turn)
     heard_s: float = field(default_factory=monotonic)
     is_shared: bool = False
-    """Whether two clients were heard on its connection, who would get each other's actions."""
+    """Whether two clients share its connection, and would get each other's actions."""
     rate: RowRate | None = None
 
 
@@ -129,13 +128,13 @@ class LeRobotGateway:
         keys: RobotKeys | None = None,
     ) -> None:
         """
-        policies: by name. server: where they are served. keys: for a server that asks for them.
+        policies: by name. server: where they are served. keys: for a server that requires them.
         address: HOST:PORT; beyond this machine only with TLS.
-        names: which of the robot's names are what; what it leaves out is as `names_of` has it.
-        checkpoints: of the policies that are one of LeRobot's, by name: a client may ask for it as such.
+        names: which of the robot's names are what; what it leaves out is as in `names_of`.
+        checkpoints: of the policies that are LeRobot's, by name: a client may ask for them as such.
         tls: certificate and private key, PEM files.
-        InvalidValueError: the address cannot be listened on, nothing says what a number means, or the names
-            are for none of the policies.
+        InvalidValueError: the address cannot be listened on, the meaning of a number is undeclared, or the
+            names are for none of the policies.
         """
         refuse_for_all(names, policies.values())
         if tls is None and not is_local(f"tcp://{address}"):
@@ -184,23 +183,25 @@ class LeRobotGateway:
         self._asker.close()
         stopped.wait(1.0)
 
-    # ---- what LeRobot's client calls -----------------------------------------------------------------
+    # ---- calls of LeRobot's client -------------------------------------------------------------------
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        """Without (de)serialisers: bytes come and go."""
+        """Handlers of bytes, without (de)serialisers."""
         unary = grpc.unary_unary_rpc_method_handler
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Ready": unary(self._said(self._begin)),
-                "SendPolicyInstructions": unary(self._said(self._take_instructions)),
-                "SendObservations": grpc.stream_unary_rpc_method_handler(self._said(self._take_observation)),
-                "GetActions": unary(self._said(self._actions)),
+                "Ready": unary(self._with_status(self._begin)),
+                "SendPolicyInstructions": unary(self._with_status(self._take_instructions)),
+                "SendObservations": grpc.stream_unary_rpc_method_handler(
+                    self._with_status(self._take_observation)
+                ),
+                "GetActions": unary(self._with_status(self._actions)),
             },
         )
 
-    def _said(self, work: Callable[[Any, grpc.ServicerContext], bytes]) -> Callable[..., bytes]:
-        """What the work gives; what it raises becomes a status with a sentence."""
+    def _with_status(self, work: Callable[[Any, grpc.ServicerContext], bytes]) -> Callable[..., bytes]:
+        """The result of the work; an exception becomes a status with a sentence."""
 
         def answered(request: Any, context: grpc.ServicerContext) -> bytes:
             try:
@@ -223,7 +224,7 @@ class LeRobotGateway:
         return answered
 
     def _begin(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        """A client begins: what one before it has seen is nothing to it."""
+        """Start with a client: forget what one before it has seen."""
         with self._lock:
             robot = self._robots.get(context.peer())
         if robot is not None:
@@ -245,8 +246,8 @@ class LeRobotGateway:
         return b""
 
     def _asked_for(self, instructions: Instructions) -> PolicyInfo:
-        """By our name or by its checkpoint's; the only policy answers for any other, which the log says once.
-        ValueError: there are several."""
+        """The policy of our name or of its checkpoint's; the only one answers for any other, which is logged
+        once. ValueError: there are several."""
         asked, found = instructions.policy, self._policies.get(instructions.policy)
         for name, checkpoint in self._checkpoints.items():
             if found is None and asked in checkpoint.called:
@@ -299,8 +300,8 @@ class LeRobotGateway:
         return actions_message(pickled)
 
     def _look_at_rate(self, robot: _Robot, timestamp: float, timestep: int) -> None:
-        """Say if the client runs rows faster or slower than they are meant: nothing but its own option is at
-        fault, and it is told nothing of the policy's."""
+        """Warn if the client runs rows faster or slower than intended: only its own option can be wrong, as
+        the protocol does not send it the policy's rate."""
         assert robot.policy is not None
         assert robot.rate is not None
         rate = robot.rate.take(timestamp, timestep)
@@ -316,9 +317,9 @@ class LeRobotGateway:
     # ---- robots --------------------------------------------------------------------------------------
 
     def _newest(self, robot: _Robot, context: grpc.ServicerContext) -> tuple[float, int, Observation] | None:
-        """What it has seen and nobody has asked about; None after a while, or if nobody waits for it now.
+        """Its newest observation that was not used yet; None after a while, or if no call waits for it now.
 
-        A client that has hung up may ask again as who it is, but gives its place to whoever needs one.
+        A client that has hung up may ask again under its name, but its slot is free for others.
         """
         context.add_callback(lambda: _wake(robot))
         with robot.came:
@@ -338,7 +339,7 @@ class LeRobotGateway:
         return newest
 
     def _robot(self, peer: str) -> _Robot:
-        """The one at the other end of that connection, who has just been heard."""
+        """The robot at the other end of that connection, which was just heard."""
         with self._lock:
             robot = self._robots.get(peer)
             if robot is None:
@@ -352,7 +353,7 @@ class LeRobotGateway:
             return robot
 
     def _infer(self, robot: _Robot, raw: Mapping[str, Any]) -> None:
-        """Of a client whose instructions went to a server before this one, what they said."""
+        """Set up a client whose instructions went to a server before this one, from its observation."""
         if len(self._policies) > 1:
             raise ValueError(
                 "send policy instructions first: there are the policies " + ", ".join(self._policies)
@@ -366,7 +367,7 @@ class LeRobotGateway:
     def _match(
         self, robot: _Robot, policy: PolicyInfo, state_names: tuple[str, ...], cameras: Mapping[str, str]
     ) -> None:
-        """Find what the policy needs among the names of a robot; ValueError says what is not there.
+        """Find what the policy needs among the names of a robot; ValueError reports what is missing.
 
         cameras: the policy's name -> the robot's.
         """
@@ -387,9 +388,9 @@ class LeRobotGateway:
 def _place(
     robot: _Robot, own: _Turn, shared: BoundedSemaphore, what: str, context: grpc.ServicerContext
 ) -> Iterator[None]:
-    """One of the places that all share, at most one for each client; _NoPlaceError.
+    """One of the shared slots, at most one for each client; _NoPlaceError.
 
-    A client does one thing of a kind after the other: two at a time are two clients, told apart by nothing.
+    A client makes one call of a kind at a time: two at a time are two clients that cannot be distinguished.
     """
     if not own.lock.acquire(blocking=False):
         if not _is_held(own):
@@ -428,7 +429,7 @@ def _wake(robot: _Robot) -> None:
 
 @contextmanager
 def _at_most(seconds: float, context: grpc.ServicerContext) -> Iterator[None]:
-    """A client that takes longer is hung up on."""
+    """Cut off a client that takes longer."""
     timer = Timer(seconds, context.cancel)
     timer.daemon = True
     timer.start()

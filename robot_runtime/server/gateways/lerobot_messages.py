@@ -1,7 +1,7 @@
-"""What LeRobot's robot client and server say to each other, without LeRobot.
+"""Messages between LeRobot's robot client and server, without LeRobot.
 
-Inside gRPC travel protobuf messages of at most two fields, and in those pickles of dataclasses of
-`lerobot.async_inference.helpers`. They are read as plain data; what is sent is written as pickle has it.
+gRPC carries protobuf messages of at most two fields, with pickles of dataclasses of
+`lerobot.async_inference.helpers`. They are decoded as plain data; answers are written in pickle's format.
 """
 
 import struct
@@ -32,17 +32,17 @@ _RECORDS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """Where a policy of LeRobot's is from."""
+    """Source of a LeRobot policy."""
 
     kind: str = ""
     """Its type, as act; empty: unknown."""
     called: tuple[str, ...] = ()
-    """What a client may call it."""
+    """Names by which a client may ask for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instructions:
-    """What a client says of itself first."""
+    """A client's first message, about itself."""
 
     kind: str
     """The policy_type: act, diffusion, ..."""
@@ -51,11 +51,11 @@ class Instructions:
     features: Mapping[str, Any]
     num_actions: int
     renamed: Mapping[str, str]
-    """Features of the robot -> what the policy calls them, where that differs."""
+    """Features of the robot -> the policy's names for them, where those differ."""
 
 
 def read_instructions(data: bytes) -> Instructions:
-    """A pickled RemotePolicyConfig; ValueError says what came instead."""
+    """A pickled RemotePolicyConfig; ValueError reports what came instead."""
     fields = _fields(data, "RemotePolicyConfig")
     kind, policy = fields.get("policy_type"), fields.get("pretrained_name_or_path")
     features = fields.get("lerobot_features")
@@ -73,8 +73,8 @@ def read_instructions(data: bytes) -> Instructions:
 
 
 def read_observation(data: bytes) -> tuple[float, int, dict[str, Any]]:
-    """A pickled TimedObservation: when it was made in the client's time [s], the number of its step, and what
-    was seen. ValueError says what came instead."""
+    """A pickled TimedObservation: when it was made in the client's time [s], the number of its step, and
+    what was seen. ValueError reports what came instead."""
     fields = _fields(data, "TimedObservation")
     timestamp, timestep, raw = (fields.get(name) for name in ("timestamp", "timestep", "observation"))
     if type(timestamp) is not float or not np.isfinite(timestamp):
@@ -97,7 +97,7 @@ def _fields(data: bytes, name: str) -> Mapping[str, Any]:
     return record.fields
 
 
-# ---- what is sent ------------------------------------------------------------------------------------
+# ---- answers -----------------------------------------------------------------------------------------
 
 
 def written_actions(rows: np.ndarray, *, timestamp: float, timestep: int, dt_s: float) -> bytes:
@@ -143,7 +143,7 @@ def actions_message(data: bytes) -> bytes:
 
 
 def data_of_setup(message: bytes) -> bytes:
-    """Of a `PolicySetup`; ValueError."""
+    """The data of a `PolicySetup`; ValueError."""
     return next((value for number, value in _parts(message) if number == 1), b"")
 
 
@@ -159,7 +159,7 @@ def piece_of_observation(message: bytes) -> tuple[int, bytes]:
 
 
 def joined(messages: Iterable[bytes], max_bytes: int) -> bytes:
-    """The data of a stream of `Observation`s; ValueError if it is more than that."""
+    """The data of a stream of `Observation`s; ValueError if it is longer than that."""
     out = bytearray()
     for message in messages:
         state, data = piece_of_observation(message)
@@ -174,7 +174,7 @@ def joined(messages: Iterable[bytes], max_bytes: int) -> bytes:
 
 
 def _parts(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a message's fields: whole numbers, and bytes."""
+    """Field numbers and values of a message: integers, and bytes."""
     at, num_fields = 0, 0
     while at < len(message):
         num_fields += 1

@@ -1,4 +1,4 @@
-"""Which of the names of a LeRobot robot are what a policy needs: by name, never by place."""
+"""Matches the names of a LeRobot robot to what a policy needs: by name, never by position."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from robot_runtime.server.gateways.part_entries import PartEntries
 from robot_runtime.server.gateways.values import listed
 
 MOVED = (JointPosition, JointVelocity, GripperWidth, GripperFraction)
-"""Fields that LeRobot's robots have numbers for."""
+"""Fields for which LeRobot's robots have numbers."""
 MOTOR = ".pos"
-"""How the names of a robot's motors end, whose positions are its actions too."""
+"""Suffix of the names of a robot's motors whose positions are its actions too."""
 
 
 def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, str]) -> KeyMap:
-    """Where a robot has what the policy needs, as far as it calls it as our recordings do or as LeRobot's
+    """Where a robot has what the policy needs, if it uses the names of our recordings or those of LeRobot's
     robots: with `.pos`, by the joint alone, with left_ and right_ before the names of two arms."""
     known = set(state_names)
     parts = {name: _entries(name, part, schema, known) for name, part in schema.parts.items()}
@@ -40,7 +40,7 @@ def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, s
 
 
 def _entries(name: str, part: PartSchema, schema: Schema, known: set[str]) -> PartEntries:
-    """Of one part, if all of it is there."""
+    """The entries of one part, if all of it is there."""
 
     def found(*candidates: str) -> str | None:
         return next((n for each in candidates for n in (each, each + MOTOR) if n in known), None)
@@ -70,40 +70,41 @@ def _entries(name: str, part: PartSchema, schema: Schema, known: set[str]) -> Pa
 
 
 def refuse_unknown_unit(names: KeyMap) -> None:
-    """ValueError: nobody says in which unit the joints are. LeRobot's robots have degrees, per cent or rad
-    under the same names; those of our recordings are rad."""
+    """ValueError: the unit of the joints is undeclared. LeRobot's robots have degrees, per cent or rad under
+    the same names; those of our recordings are rad."""
     arms = [own.q for own in names.entries.values() if own.q is not None]
     called = [name for entry in arms if entry.linear() is None for name in entry.names]
-    is_said = names.joint_unit or names.convention
-    if not is_said and not all(map(_is_ours, called)):
+    is_declared = names.joint_unit or names.convention
+    if not is_declared and not all(map(_is_ours, called)):
         raise ValueError(
-            f"nothing says in which unit {listed(called)} are: say "
+            f"the unit of {listed(called)} is undeclared: declare "
             '"joint_unit" ("rad", "deg", "percent") or "convention" in the file of --names'
         )
 
 
 def _is_ours(name: str) -> bool:
-    """Whether recordings call a joint so, now or before parts had names."""
+    """Whether recordings use this name for a joint, now or before parts had names."""
     return re.fullmatch(r"(\w+\.)?joint_\d+", name) is not None
 
 
-def declared_names_given(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Of the state, and for each camera of the policy the robot's name."""
-    features, renamed = told_by.features, told_by.renamed
+def declared_names_given(instructions: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Names of the state, and for each camera of the policy the robot's name."""
+    features, renamed = instructions.features, instructions.renamed
     state = features.get(STATE)
-    told = state.get("names") if isinstance(state, dict) else None
-    if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
+    named = state.get("names") if isinstance(state, dict) else None
+    if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
         raise ValueError(f"lerobot_features has no {STATE!r} with names, but {listed(features)}")
-    if twice := sorted({name for name in told if list(told).count(name) > 1}):
+    if twice := sorted({name for name in named if list(named).count(name) > 1}):
         raise ValueError(f"{STATE!r} has two numbers of one name, {listed(twice)}")
     if other := [key for it in renamed.items() for key in it if not key.startswith(PICTURE)]:
-        raise ValueError(f"rename_map is followed for pictures only, here are {listed(other)}")
+        raise ValueError(f"a rename_map is supported for images only, got {listed(other)}")
     keys = [str(key) for key in features if str(key).startswith(PICTURE)]
-    return tuple(told), {camera_of(renamed.get(key, key)): camera_of(key) for key in keys}
+    return tuple(named), {camera_of(renamed.get(key, key)): camera_of(key) for key in keys}
 
 
 def order_of_columns(policy: PolicyInfo, names: KeyMap, state_names: Sequence[str]) -> list[int]:
-    """Ours in the robot's order, which is that of its state: LeRobot has actions by it. ValueError."""
+    """Our columns in the robot's order, which is that of its state: LeRobot's actions follow it.
+    ValueError."""
     called: list[str] = []
     entries, joints = names.entries, list[str]()
     for own in entries.values():
@@ -123,14 +124,14 @@ def order_of_columns(policy: PolicyInfo, names: KeyMap, state_names: Sequence[st
         lacks = f", and lacks {listed(sorted(missing))}" if len(called) == dim else ""
         raise ValueError(
             f"policy {policy.name!r} moves {dim} numbers by name; the robot's are "
-            f"{listed(state_names)}{lacks}: say which is which in the file of --names, "
+            f"{listed(state_names)}{lacks}: declare which is which in the file of --names, "
             '{"q": {"names": [...]}, "gripper_width": {"names": [...]}}, or '
             '{"parts": {"left_arm": {"q": {"names": [...]}}, ...}}'
         )
     if unmoved := [name for name in state_names if name.endswith(MOTOR) and name not in called]:
         raise ValueError(
             f"policy {policy.name!r} does not move {listed(unmoved)}: a LeRobot robot takes actions by "
-            "their places, one for each of its motors"
+            "their positions, one for each of its motors"
         )
     if len(set(called)) != len(called):
         raise ValueError("the file of --names gives one of the robot's names two meanings")

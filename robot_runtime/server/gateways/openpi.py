@@ -1,14 +1,14 @@
 """openpi's WebSocket protocol, so that stock `openpi-client` talks to our server: `OpenpiGateway`.
 
     client                                      gateway
-      connect, Authorization: Api-Key ...   ─►  a place of its own, for as long as it stays
+      connect, Authorization: Api-Key ...   ─►  a slot of its own, for as long as it stays
                                             ◄─  metadata
-      observation, a dict of arrays         ─►  request ─► server, batched with everybody else's
+      observation, a dict of arrays         ─►  request ─► server, batched with those of all others
                                             ◄─  {"actions": (H, D), "server_timing": {...}}, or text: an error
 
 Messages are msgpack; an array is {b"__ndarray__": True, b"data", b"dtype", b"shape"}. A client has one
-request under way at a time. An error never says more than a sentence, and the connection goes on. Nobody is
-asked for signs of life: a simulator may load for minutes. That a client's machine has gone TCP notices.
+request under way at a time. An error is at most one sentence, and the connection goes on. Clients need no
+heartbeat: a simulator may load for minutes. TCP notices when a client's machine is gone.
 """
 
 import hmac
@@ -47,16 +47,16 @@ from robot_runtime.transport.address import is_local, open_to_all
 
 logger = logging.getLogger(__name__)
 MAX_GREETING = 64
-"""Connections that have not greeted yet; with one more the oldest is closed."""
+"""Maximum number of connections that have not greeted yet; one more closes the oldest."""
 SILENT_S = 120.0
-"""When all places are taken, a client that has been silent for so long gives way."""
+"""When all slots are taken, a client that has been silent for this long loses its slot."""
 _GREETING_S = 2.0
-_NUMBERS = "biuf"  # kinds of dtype that may come
+_NUMBERS = "biuf"  # accepted kinds of dtype
 _GONE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))  # [s], [s], times
 
 
 class OpenpiGateway:
-    """Listens for openpi clients, in threads of its own, and asks a server for them. A context manager."""
+    """Listens for openpi clients, in threads of its own, and passes their requests on. A context manager."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class OpenpiGateway:
     ) -> None:
         """
         policies: by name; ws://HOST:PORT/NAME is for that one, ws://HOST:PORT for the first.
-        server: where they are served. keys: for a server that asks for them.
-        address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
-        names: which entry of an observation is what; what it leaves out is as `Names.of` the policy has it.
-        token: what clients give as their api_key.
-        InvalidValueError: the address cannot be listened on, nothing says what a number means, or the names
-            are for none of the policies.
+        server: where they are served. keys: for a server that requires them.
+        address: HOST:PORT; beyond this machine only with a token, or if it is declared open.
+        names: which entry of an observation is what; what it leaves out is as in `KeyMap.of` the policy.
+        token: the api_key that clients must send.
+        InvalidValueError: the address cannot be listened on, the meaning of a number is undeclared, or the
+            names are for none of the policies.
         """
         refuse_for_all(names, policies.values())
         self._policies, self._token = policies, token
@@ -135,9 +135,9 @@ class OpenpiGateway:
     def _connected(
         self, sock: socket.socket, protocol: ServerProtocol, *server: Any, **options: Any
     ) -> ServerConnection:
-        """One that has yet to greet, within two seconds; many of these keep nobody out.
+        """A connection that has yet to greet, within two seconds; many of these block no one.
 
-        server: websockets tells it from 17 on.
+        server: websockets passes it from 17 on.
         """
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _GONE:
@@ -153,7 +153,7 @@ class OpenpiGateway:
         return connection
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Answer what is not a client, and turn away those without the token; None lets one in."""
+        """Answer other requests, and turn away those without the token; None lets a client in."""
         with self._lock:
             self._greeting.pop(connection, None)
         if request.path == "/healthz":
@@ -189,7 +189,7 @@ class OpenpiGateway:
                 self._heard_s.pop(connection, None)
 
     def _takes_place(self, connection: ServerConnection) -> bool:
-        """Whether there is room for one more, if need be that of one who has long been silent."""
+        """Whether there is room for one more, if need be the slot of one that has long been silent."""
         now_s = monotonic()
         leaving = None
         with self._lock:
@@ -264,4 +264,4 @@ _CODEC = ArrayCodec(
     "openpi's", form=_form, arrays={b"__ndarray__": _array, b"__npgeneric__": lambda form: form.get(b"data")}
 )
 pack, unpack = _CODEC.pack, _CODEC.unpack
-"""A message to and from bytes, as openpi's `msgpack_numpy` has it."""
+"""Converts messages to and from bytes in the form of openpi's `msgpack_numpy`."""

@@ -1,4 +1,4 @@
-"""Where one part of a robot is in what somebody else sends: `PartEntries`, there and back.
+"""Maps one part of a robot to entries of a foreign observation: `PartEntries`, there and back.
 
 an arm, or another group of joints    q, dq, hand_pose
 a gripper                             width
@@ -23,7 +23,7 @@ from robot_runtime.server.gateways.units import HINT, WIDEST_M, Affine, Units
 MOST_TURNED_RAD = 4 * np.pi
 """No joint of an arm turns further."""
 _SLACK = 0.05
-"""By which share of its way a gripper may be measured beyond its ends."""
+"""By which share of its stroke a gripper may be measured beyond its ends."""
 _OF_KIND: Mapping[type[PartSchema], tuple[str, ...]] = {
     ArmSchema: ("q", "dq", "hand_pose"),
     GripperSchema: ("width",),
@@ -32,20 +32,20 @@ _OF_KIND: Mapping[type[PartSchema], tuple[str, ...]] = {
 
 
 class PartEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Entries of a part; those of another kind of part are left out."""
+    """Entries of a part; those of other kinds of parts are left out."""
 
     q: Entry | None = None
     """Joint positions."""
     dq: Entry | None = None
     """Joint velocities, in the unit of the joints; zero if they are not sent."""
     hand_pose: Entry | None = None
-    """Of the hand in the base: x, y, z [m] and the quaternion w, x, y, z, or six numbers of its rotation."""
+    """End-effector pose in the base: x, y, z [m] and the quaternion w, x, y, z, or six rotation numbers."""
     width: Entry | None = None
     """A gripper's number."""
     pose: Entry | None = None
-    """Of a mobile base in the world: x, y, yaw [m, m, rad]."""
+    """Pose of a mobile base in the world: x, y, yaw [m, m, rad]."""
     twist: Entry | None = None
-    """Of a mobile base: vx, vy, wz [m/s, m/s, rad/s]."""
+    """Twist of a mobile base: vx, vy, wz [m/s, m/s, rad/s]."""
 
     def __post_init__(self) -> None:
         kinds = [names for names in _OF_KIND.values() if any(getattr(self, name) for name in names)]
@@ -55,18 +55,20 @@ class PartEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             )
 
     def over(self, defaults: "PartEntries") -> "PartEntries":
-        """With what is not said here as it is there."""
-        unsaid = {name: getattr(defaults, name) for name in self.__struct_fields__ if not getattr(self, name)}
-        return structs.replace(self, **unsaid)
+        """Fill what is undeclared here from the defaults."""
+        missing = {
+            name: getattr(defaults, name) for name in self.__struct_fields__ if not getattr(self, name)
+        }
+        return structs.replace(self, **missing)
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
-        """Those that are said, and what they are."""
+        """The declared entries, by name."""
         for name in self.__struct_fields__:
             if (entry := getattr(self, name)) is not None:
                 yield name, entry
 
     def misfits(self, part: PartSchema) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """Entries of other sizes than a part of a policy needs: name, how many numbers, how many it needs."""
+        """Entries of other sizes than a part of a policy needs: name, its size, the sizes it needs."""
         joints = part.num_joints if isinstance(part, ArmSchema) else 0
         needed = {"q": (joints,), "dq": (joints,), "hand_pose": (7, 9), "width": (1,)}
         for name, entry in self.entries():
@@ -78,7 +80,7 @@ class PartEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     # ---- theirs to ours ------------------------------------------------------------------------
 
     def state(self, name: str, sent: Mapping[str, Any], units: Units) -> PartState | None:
-        """What was sent of a part; ValueError names the entry that is missing or of the wrong form."""
+        """Convert what was sent of a part; ValueError names the entry that is missing or malformed."""
         if self.width is not None:
             return GripperState(width=_width(self.width, sent, units))
         if self.pose is not None or self.twist is not None:
@@ -92,7 +94,7 @@ class PartEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         q = _joints(self.q, sent, units, name)
         if np.abs(q).max(initial=0.0) > MOST_TURNED_RAD:
             raise ValueError(
-                f"{self.q.where} is more than two turns in rad: if it is in degrees or per cent, say "
+                f"{self.q.where} is more than two turns in rad: if it is in degrees or per cent, declare "
                 '"joint_unit" in the file of --names'
             )
         has_dq = self.dq is not None and self.dq.is_in(sent)
@@ -106,7 +108,7 @@ class PartEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def numbers(
         self, name: str, part: PartState, units: Units
     ) -> Iterator[tuple[Entry, np.ndarray, Affine | None]]:
-        """A part's numbers in our units with the entries they belong to, and how theirs become ours."""
+        """A part's numbers in our units with the entries they belong to, and the conversion from theirs."""
         match part:
             case ArmState(q=q, dq=dq, X_BE=X_BE):
                 unit = units.joints(len(q), name)
@@ -127,7 +129,7 @@ class PartEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def gripper_of(entry: Entry | None, units: Units, which: Any) -> Linear:
-    """From a gripper's number to its width; ValueError: nothing says what it means."""
+    """From a gripper's number to its width; ValueError: its meaning is undeclared."""
     linear = (None if entry is None else entry.linear()) or units.gripper(which)
     if linear is None:
         raise ValueError(f"nothing says what an open gripper is: {HINT}")
@@ -135,7 +137,8 @@ def gripper_of(entry: Entry | None, units: Units, which: Any) -> Linear:
 
 
 def declared_order(schema: Schema, key: str = "state") -> dict[str, PartEntries]:
-    """Of a robot that sends its joints and grippers in one row without names: in the order of the parts."""
+    """Entries of a robot that sends joints and grippers in one row without names, in the order of the
+    parts."""
     out: dict[str, PartEntries] = {}
     start = 0
     for name, part in schema.parts.items():
@@ -156,9 +159,9 @@ def declared_order(schema: Schema, key: str = "state") -> dict[str, PartEntries]
 def _joints(
     entry: Entry, sent: Mapping[str, Any], units: Units, part: str, *, is_speed: bool = False
 ) -> np.ndarray:
-    numbers, said = entry.numbers(sent), entry.linear()
-    if said is not None:
-        return numbers * said.scale + said.offset
+    numbers, linear = entry.numbers(sent), entry.linear()
+    if linear is not None:
+        return numbers * linear.scale + linear.offset
     unit = units.joints(len(numbers), part)
     return numbers * unit.scale if is_speed else unit.ours(numbers)
 
@@ -166,7 +169,7 @@ def _joints(
 def _width(entry: Entry, sent: Mapping[str, Any], units: Units) -> float:
     numbers = entry.numbers(sent)
     if numbers.shape != (1,):
-        raise ValueError(f"{entry.where} is one number, got {numbers.size}")
+        raise ValueError(f"expected one number {entry.where}, got {numbers.size}")
     linear = entry.linear() or units.gripper("state")
     if linear is None:
         known = convention_of(sent)
@@ -182,10 +185,10 @@ def _width(entry: Entry, sent: Mapping[str, Any], units: Units) -> float:
 
 
 def _three(entry: Entry, sent: Mapping[str, Any]) -> np.ndarray:
-    numbers, said = entry.numbers(sent), entry.linear()
+    numbers, linear = entry.numbers(sent), entry.linear()
     if numbers.shape != (3,):
-        raise ValueError(f"{entry.where} are three numbers of a mobile base, got {numbers.size}")
-    return numbers if said is None else numbers * said.scale + said.offset
+        raise ValueError(f"expected three numbers {entry.where} of a mobile base, got {numbers.size}")
+    return numbers if linear is None else numbers * linear.scale + linear.offset
 
 
 def _pose(numbers: np.ndarray, units: Units) -> pin.SE3:

@@ -17,12 +17,12 @@ import numpy as np
 from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
 
 MAX_INSTRUCTIONS = 20_000
-"""A robot's observation takes a few hundred."""
+"""Maximum number of instructions: a robot's observation takes a few hundred."""
 MAX_VALUES = 20_000
-"""Values in the result, each counted as often as it occurs."""
+"""Maximum number of values in the result, each counted as often as it occurs."""
 MAX_DEPTH = 12
 MAX_TEXT = 16_384
-"""Bytes of one text."""
+"""Maximum size of one text [bytes]."""
 
 Records = Mapping[tuple[str, str], frozenset[str]]
 """Module and name of a dataclass -> the fields it may have."""
@@ -45,12 +45,12 @@ _OF_NUMPY: Final = frozenset(
 
 
 class PickleError(ValueError):
-    """Bytes that are not a pickle of plain data. Says names, types and counts, never values."""
+    """Bytes that are not a pickle of plain data. Names types and counts, never values."""
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """An object of the sender's, as what it is called and what it holds."""
+    """An object of the sender's: its name and its fields."""
 
     name: str
     fields: Mapping[str, Any]
@@ -58,7 +58,7 @@ class Record:
 
 @dataclass(frozen=True)
 class _Token:
-    """A name from a list; means something only in the forms below."""
+    """A name from a list; it only has a meaning in the forms below."""
 
     module: str
     name: str
@@ -83,7 +83,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A value on the stack, how deep it is and how many values it is."""
+    """A value on the stack, its depth and its number of values."""
 
     value: Any
     depth: int = 0
@@ -105,7 +105,7 @@ def read_pickle(data: bytes, records: Records) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Without what stands for numpy's or the sender's objects."""
+    """Resolve the placeholders of numpy's and the sender's objects."""
     match value:
         case _Array(array=array) if array is not None:
             return array
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """What a value is called in an error."""
+    """Name of a value in an error."""
     match value:
         case _Token():
             return f"the name {_cut(f'{value.module}.{value.name}')}"
@@ -232,7 +232,7 @@ class _Machine:
             raise PickleError(f"pickles of protocol 3 to 5 are read, this is {version}")
 
     def frame(self, size: int) -> None:
-        """Says only how many bytes come."""
+        """Check the declared number of bytes, and nothing else."""
         if size > len(self.data) - self.at:
             raise PickleError("a frame is longer than the pickle")
 
@@ -260,7 +260,7 @@ class _Machine:
         self.stack.append(self.holding(held.value, items, held))
 
     def remember(self, index: int) -> None:
-        """In order, as picklers do."""
+        """Memoise the topmost value, in order, as picklers do."""
         if index != len(self.memo) or not self.stack or self.stack[-1] is _MARK:
             raise PickleError("values are remembered one after the other")
         item = self.stack[-1]
@@ -289,7 +289,7 @@ class _Machine:
         self.name_token(module, self.take_line())
 
     def new_object(self) -> None:
-        """A record without its fields."""
+        """Push a record without its fields."""
         arguments, token = self.pop().value, self.pop().value
         if not isinstance(token, _Token) or arguments != ():
             raise PickleError(f"objects are made of a class and nothing else, here is {_kind(token)}")
@@ -298,7 +298,7 @@ class _Machine:
         self.push(_Record(token))
 
     def reduce(self) -> None:
-        """What a call would have given, if it is one of numpy's."""
+        """Evaluate a call if it is one of numpy's."""
         arguments, token = self.pop().value, self.pop().value
         if not isinstance(token, _Token) or (token.module, token.name) not in _OF_NUMPY:
             raise PickleError(f"{_kind(token)} is nothing that would be called")
@@ -315,7 +315,7 @@ class _Machine:
                 raise PickleError(f"numpy's {token.name} is given something else than numpy gives it")
 
     def build(self) -> None:
-        """Fill what was made empty, once."""
+        """Fill an object that was made empty, once."""
         state, made = self.pop(), self.pop()
         match made.value, state.value:
             case _Dtype(dtype=None, text=text) as dtype, (3, str() as order, None, None, None, -1, -1, 0):
@@ -408,4 +408,4 @@ _INSTRUCTIONS: Final[Mapping[int, Callable[[_Machine], None]]] = {
     ord("R"): _Machine.reduce,
     ord("b"): _Machine.build,
 }
-"""By their byte, as the standard library's `pickletools` lists them."""
+"""The instructions by their byte, as listed by the standard library's `pickletools`."""

@@ -1,4 +1,4 @@
-"""Arrays from what a stranger says of them: the text of a dtype, a shape, and bytes."""
+"""Arrays from untrusted descriptions: the text of a dtype, a shape, and bytes."""
 
 import math
 import re
@@ -18,7 +18,7 @@ _MAX_NPY_HEADER = 512
 
 
 def dtype_of(text: Any) -> np.dtype:
-    """Of numbers, in either order of bytes; ValueError for anything else."""
+    """A dtype of numbers, in either byte order; ValueError for anything else."""
     if not isinstance(text, str):
         raise ValueError(f"a dtype is a text, got {type(text).__name__}")
     order, name = (text[:1], text[1:]) if text[:1] in ("<", ">", "|", "=") else ("", text)
@@ -50,7 +50,7 @@ def array_of_npy(data: Any) -> np.ndarray:
     end = start + int.from_bytes(data[start - 2 : start], "little")
     header = None if end - start > _MAX_NPY_HEADER else _NPY_HEADER.fullmatch(data[start:end])
     if header is None:
-        raise ValueError("the header of an .npy file says dtype, order and shape, as numpy writes it")
+        raise ValueError("expected an .npy header with dtype, order and shape, as numpy writes it")
     shape = [int(n) for n in header[3].decode().replace(" ", "").split(",") if n]
     dtype = dtype_of(header[1].decode())
     return array_of(dtype, shape, data[end:], is_fortran=header[2] == b"True")

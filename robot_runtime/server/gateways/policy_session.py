@@ -1,7 +1,7 @@
-"""Foreign clients' questions, put to our server: `Asker`, with a bounded number of connections.
+"""Passes foreign clients' requests to our server: `Asker`, with a bounded number of connections.
 
-A question is whole in itself, so any connection may put it: a client has no place of its own that it could
-keep, and one that comes anew takes none.
+Each request is complete by itself, so any connection may carry it: clients have no connections of their own,
+and reconnecting takes none up.
 """
 
 import time
@@ -24,18 +24,18 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.gateways.key_map import KeyMap
 
 MAX_ASKING = 16
-"""Questions of one gateway at a time."""
+"""Maximum number of concurrent requests of one gateway."""
 MAX_MESSAGE = 32 * 1024 * 1024
-"""Bytes of one message of a foreign client."""
+"""Maximum size of a foreign client's message [bytes]."""
 DEADLINE_NS = 10 * NS_PER_S
 _CONNECT_S = 5.0
 _IDLE_S = 60.0
 
 
 def whole_sampler(policy: PolicyInfo) -> SamplerPart:
-    """With which it answers whole chunks to who knows nothing of them.
+    """The sampler with which it answers whole chunks to clients that know nothing about chunks.
 
-    InvalidValueError: it only answers who tells it of chunks.
+    InvalidValueError: it only answers clients that report their chunks.
     """
     kind = next((kind for kind in policy.capabilities.samplers if kind in PREFIXLESS), None)
     if kind is None:
@@ -44,9 +44,9 @@ def whole_sampler(policy: PolicyInfo) -> SamplerPart:
 
 
 def sent_rows(rows: np.ndarray, spec: ActionSpec, seen: RobotState) -> np.ndarray:
-    """A policy's rows (n, D), of what was seen, as clients get them: `spec.absolute()`.
+    """A policy's rows (n, D), for what was seen, as clients get them: `spec.absolute()`.
 
-    These projects' robots are told positions as they are to be, whatever the policy's own count from.
+    These projects' robots are commanded in absolute positions, whatever the policy's rows are relative to.
     ValueError: what was seen lacks that.
     """
     if (sent := spec.absolute()) == spec:
@@ -56,7 +56,7 @@ def sent_rows(rows: np.ndarray, spec: ActionSpec, seen: RobotState) -> np.ndarra
 
 
 def refuse_for_all(names: KeyMap | None, policies: Iterable[PolicyInfo]) -> None:
-    """InvalidValueError: what a file of --names says is for none of the policies; says why of each."""
+    """InvalidValueError: a file of --names fits none of the policies; reports why for each."""
     why = []
     for policy in policies:
         try:
@@ -81,8 +81,8 @@ class Asker:
 
     def __init__(self, server: str, *, robot: str, keys: RobotKeys | None = None) -> None:
         """
-        server: the address of ours. robot: what its connections are called there.
-        keys: for a server that asks for them.
+        server: the address of ours. robot: name of its connections there.
+        keys: for a server that requires them.
         """
         self._server, self._robot, self._keys = server, robot, keys
         self._free: list[_Connection] = []
@@ -91,13 +91,13 @@ class Asker:
         self._is_closing = False
 
     def ask(self, policy: PolicyInfo, observation: Observation) -> tuple[np.ndarray, dict[str, float]]:
-        """Wait for the whole chunk: its rows (H, D) as clients get them, and how long it waited and inference
-        took [ms].
+        """Wait for the whole chunk: its rows (H, D) as clients get them, and its queue and inference times
+        [ms].
 
-        ValueError says in words for the client why there is none. RobotRuntimeError: nobody answers.
+        ValueError reports in words for the client why there is none. RobotRuntimeError: no answer came.
         """
         with self._connection(policy) as connection:
-            for _ in range(2):  # a server that was lost meanwhile is asked once more
+            for _ in range(2):  # after a lost connection the server is asked once more
                 answer = self._asked(connection, policy, observation)
                 if answer is not None:
                     rows, timing = answer
@@ -106,7 +106,7 @@ class Asker:
         raise ServerUnavailableError("the policy server is gone")
 
     def close(self) -> None:
-        """Those who ask are told so; waits a second for them."""
+        """Fail requests in progress; waits a second for them."""
         with self._changed:
             self._is_closing = True
             leaving, self._free = self._free, []
@@ -116,7 +116,7 @@ class Asker:
         with self._changed:
             self._changed.wait_for(lambda: self._num_open == 0, 1.0)
 
-    # ---- one question ----------------------------------------------------------------------------
+    # ---- one request -----------------------------------------------------------------------------
 
     def _asked(
         self, connection: _Connection, policy: PolicyInfo, observation: Observation
@@ -146,7 +146,7 @@ class Asker:
 
     @contextmanager
     def _connection(self, policy: PolicyInfo) -> Iterator[_Connection]:
-        """One that nobody else uses meanwhile; ValueError if too many ask."""
+        """A connection for exclusive use; ValueError if too many ask."""
         connection = self._taken(policy) or self._opened(policy)
         try:
             yield connection

@@ -1,10 +1,10 @@
-"""A gateway as a process of its own, so that what strangers send can neither starve nor crash robots.
+"""A gateway as a process of its own, so that untrusted input can neither starve nor crash robots.
 
 serve                                              python -m robot_runtime.server.gateways.process
   GatewayProcess ── settings, one line of JSON ──►   limits of memory and files, lower priority
                  ◄─ {"address": ...} or {"error": ...}
                     the pipe closes ─────────────►   ends
-  starts it anew if it ended by itself
+  restarts it if it ended by itself
 
 SIGINT and SIGTERM are for the server alone, which may have robots to answer before it ends its gateways:
 service managers and terminals send them to all processes at once.
@@ -37,20 +37,20 @@ from robot_runtime.server.gateways.policy_session import whole_sampler
 
 logger = logging.getLogger(__name__)
 MAX_MEMORY = 2 * 1024**3
-"""Bytes of data that a gateway may have."""
+"""Maximum size of a gateway's data segment [bytes]."""
 MAX_FILES = 512
 NICENESS = 5
 _START_S = 60.0
 _END_S = 1.0
-_SOONEST_S, _LATEST_S = 0.5, 10.0  # until one that ended by itself is started anew
+_SOONEST_S, _LATEST_S = 0.5, 10.0  # until one that ended by itself is restarted
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a gateway is made of, as it goes to its process."""
+    """Settings of a gateway, as they are sent to its process."""
 
     kind: Client
     server: str
-    """Where the policies are served."""
+    """Address of our server."""
     address: str
     """HOST:PORT to listen at."""
     policies: list[dict[str, Any]]
@@ -72,7 +72,7 @@ class GatewayProcess:
         """
         self._settings = settings
         self._is_closing = Event()
-        self._lock = Lock()  # between a new start and the end
+        self._lock = Lock()  # between a restart and the end
         self._process = self._started()
         self._watcher = Thread(target=self._watch, name=f"{settings.kind}-gateway", daemon=True)
         self._watcher.start()
@@ -91,13 +91,13 @@ class GatewayProcess:
         self.close()
 
     def begin_to_end(self) -> None:
-        """Tell it to end, and wait for nothing."""
+        """Ask it to end, without waiting."""
         self._is_closing.set()
         with self._lock:
             _close_pipes(self._process)
 
     def close(self) -> None:
-        """End it: in order, or after a second without."""
+        """End it in order, or kill it after a second."""
         self.begin_to_end()
         _end(self._process)
         self._watcher.join(_END_S)
@@ -111,16 +111,16 @@ class GatewayProcess:
         try:
             process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
             process.stdin.flush()
-            said = _first_line(process)
+            report = _first_line(process)
         except BaseException:
             _end(process)
             raise
-        if "address" not in said:
+        if "address" not in report:
             _end(process)
-            if "missing" in said:
-                raise ModuleNotFoundError(said["error"], name=said["missing"])
-            raise InvalidValueError(said["error"])
-        self._settings = msgspec.structs.replace(self._settings, address=said["address"])
+            if "missing" in report:
+                raise ModuleNotFoundError(report["error"], name=report["missing"])
+            raise InvalidValueError(report["error"])
+        self._settings = msgspec.structs.replace(self._settings, address=report["address"])
         return process
 
     def _watch(self) -> None:
@@ -130,7 +130,7 @@ class GatewayProcess:
             code = self._process.wait()
             if self._is_closing.is_set():
                 return
-            logger.error("the %s gateway ended (exit code %d); it is started anew", kind, code)
+            logger.error("the %s gateway ended (exit code %d); it is restarted", kind, code)
             if time.monotonic() > began_s + _LATEST_S:
                 wait_s = _SOONEST_S
             while not self._is_closing.wait(wait_s):
@@ -149,7 +149,7 @@ def _first_line(process: subprocess.Popen) -> dict[str, str]:
     ready, _, _ = select.select([process.stdout], [], [], _START_S)
     line = process.stdout.readline() if ready else b""
     if not line:
-        raise ServerUnavailableError(f"a gateway did not start within {_START_S:g} s: its log says why")
+        raise ServerUnavailableError(f"a gateway did not start within {_START_S:g} s: see its log")
     return json.loads(line)
 
 
@@ -169,11 +169,11 @@ def _end(process: subprocess.Popen) -> None:
         process.wait()
 
 
-# ---- in the process of its own -------------------------------------------------------------------------
+# ---- in its own process --------------------------------------------------------------------------------
 
 
 def gateway_of(settings: Settings) -> Any:
-    """The gateway, listening; RobotRuntimeError says why it cannot."""
+    """The gateway, listening; RobotRuntimeError reports why it cannot."""
     served = {policy.name: policy for policy in map(PolicyInfo.from_dict, settings.policies)}
     for policy in served.values():
         whole_sampler(policy)
@@ -202,7 +202,7 @@ def gateway_of(settings: Settings) -> Any:
 
 
 def _limit() -> None:
-    """What this process may take of the machine."""
+    """Limit the machine resources of this process."""
     os.nice(NICENESS)
     for what, most in (
         (resource.RLIMIT_DATA, MAX_MEMORY),
@@ -215,7 +215,7 @@ def _limit() -> None:
 
 
 def main() -> int:
-    """Listen as the first line of stdin says, until stdin ends."""
+    """Listen as the first line of stdin declares, until stdin ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
@@ -233,7 +233,7 @@ def main() -> int:
     try:
         sys.stdin.buffer.read(1)
     finally:
-        Timer(0.8 * _END_S, os._exit, (0,)).start()  # whatever a client's thread still waits for
+        Timer(0.8 * _END_S, os._exit, (0,)).start()  # even if a client's thread still waits
         gateway.__exit__(None, None, None)
         os._exit(0)
 

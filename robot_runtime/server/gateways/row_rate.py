@@ -1,4 +1,4 @@
-"""At which rate a client runs its rows, by its own account: `RowRate`.
+"""Rate at which a client runs its rows, by its own timestamps: `RowRate`.
 
     observation       step 0            step 20           step 41
                       10.000 s          10.668 s          11.367 s      30 rows a second
@@ -7,23 +7,23 @@ A window in which the client waited for rows is slow whatever its rate, so the f
 """
 
 _STEPS, _WINDOWS = 16, 4
-"""Steps of a window at least, and windows that are looked at."""
+"""Minimum number of steps of a window, and number of windows."""
 _FASTEST, _SLOWEST = 1.2, 0.7
-"""Beyond these, as a share of the rate that is meant, it is another."""
+"""A rate beyond these shares of the intended one is wrong."""
 
 
 class RowRate:
-    """Of one client. Not for several threads at a time."""
+    """The rate of one client. Not thread-safe."""
 
     def __init__(self, dt_s: float) -> None:
-        """dt_s: how far apart rows are meant to be."""
+        """dt_s: intended spacing of rows."""
         self._dt_s = dt_s
         self._since: tuple[float, int] | None = None
         self._rates: list[float] = []
 
     def take(self, timestamp: float, timestep: int) -> float | None:
-        """An observation was made then [s], after so many steps. Rows a second, once, if they are others than
-        are meant."""
+        """Note an observation made at this time [s], after this many steps. Returns the rate in rows per
+        second, once, if it is not the intended one."""
         since_s, since_step = self._since or (timestamp, timestep)
         if timestamp < since_s or timestep < since_step:
             since_s, since_step = timestamp, timestep

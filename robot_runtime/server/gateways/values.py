@@ -1,4 +1,4 @@
-"""Numbers, texts and pictures out of what a stranger sent. Errors name keys, types and shapes, no values."""
+"""Numbers, texts and images out of untrusted messages. Errors name keys, types and shapes, no values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -6,14 +6,14 @@ from typing import Any, Literal
 import numpy as np
 
 Fit = Literal["pad", "crop", "stretch"]
-"""How a picture of another size becomes the policy's: whole with borders, the middle of it, or squeezed."""
+"""How an image of another size is resized: whole with borders, its middle, or stretched."""
 MAX_NUMBERS, MAX_TEXT = 4096, 4096
 MAX_SIDE = 8192
 _LISTED, _NAME = 12, 40
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Some of a stranger's names, for an error."""
+    """Some of a client's names, for an error."""
     several = list(names)
     shown = ", ".join(ascii(str(name)[:_NAME])[1:-1] for name in several[:_LISTED])
     return f"{shown} and {len(several) - _LISTED} more" if len(several) > _LISTED else shown or "nothing"
@@ -54,7 +54,7 @@ def numbers_at(sent: Mapping[str, Any], key: str) -> np.ndarray:
 
 
 def text_at(sent: Mapping[str, Any], key: str) -> str:
-    """One entry, empty if there is none; ValueError if it is no text."""
+    """One entry, empty if there is none; ValueError if it is not a text."""
     value = look_up(sent, key)
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
@@ -76,7 +76,7 @@ def picture_at(sent: Mapping[str, Any], key: str, *, are_channels_first: bool = 
     if pixels.ndim != 3 or pixels.shape[channels] != 3 or pixels.dtype != np.uint8:
         other = "last" if are_channels_first else "first"
         is_other = pixels.ndim == 3 and pixels.shape[2 - channels] == 3
-        hint = f': say "channels": "{other}" in the file of --names' * is_other
+        hint = f': declare "channels": "{other}" in the file of --names' * is_other
         raise ValueError(f"picture {key!r} is {form} uint8, got {pixels.shape} {pixels.dtype}{hint}")
     if are_channels_first:
         pixels = pixels.transpose(1, 2, 0)
@@ -86,12 +86,12 @@ def picture_at(sent: Mapping[str, Any], key: str, *, are_channels_first: bool = 
 
 
 def fitted(pixels: np.ndarray, size: tuple[int, int], fit: Fit) -> np.ndarray:
-    """A picture (h, w, 3) of that (height, width); "stretch" gives that of LeRobot's server, bit for bit."""
+    """Resize an image (h, w, 3) to (height, width); "stretch" equals LeRobot's server, bit for bit."""
     if pixels.shape[:2] == size:
         return pixels
     if fit == "stretch":
         return _stretched(_stretched(pixels, size[1], axis=1), size[0], axis=0)
-    import cv2  # most clients send pictures of the policy's size
+    import cv2  # most clients send images of the policy's size
 
     h, w = pixels.shape[:2]
     ratios = size[0] / h, size[1] / w
@@ -107,7 +107,7 @@ def fitted(pixels: np.ndarray, size: tuple[int, int], fit: Fit) -> np.ndarray:
 
 def _stretched(pixels: np.ndarray, num: int, *, axis: int) -> np.ndarray:
     """Bilinear, without antialiasing, along one axis: torch's `interpolate` of bytes, as LeRobot's server
-    calls it. That weighs in 16 bits and rounds after each axis, columns first; OpenCV is off by one."""
+    calls it. Torch has 16-bit weights and rounds after each axis, columns first; OpenCV is off by one."""
     most = pixels.shape[axis] - 1
     at = np.maximum((np.arange(num) + 0.5) * (pixels.shape[axis] / num) - 0.5, 0.0)
     first = np.minimum(at.astype(int), most)
@@ -121,7 +121,7 @@ def _stretched(pixels: np.ndarray, num: int, *, axis: int) -> np.ndarray:
 
 
 def _middle(there: int, here: int) -> tuple[slice, slice]:
-    """What is taken of one side's pixels, and where it goes."""
+    """Pixels taken of one side, and where they go."""
     n = min(there, here)
     a, b = (there - n) // 2, (here - n) // 2
     return slice(a, a + n), slice(b, b + n)

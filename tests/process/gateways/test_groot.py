@@ -139,7 +139,10 @@ def test_clients_get_each_their_own_actions(address: str):
         (shown(video={"wrist": as_npy(np.zeros((1, 1, 8, 6, 3), np.uint8))}), "camera sizes"),
         (shown(state=3), "'state' of an observation is a dict, got int"),
         (shown(float("nan")), "NaN"),
-        (shown(language={"a": [["pick it up"]], "b": [["lay it down"]]}), "has the texts a, b: say which is"),
+        (
+            shown(language={"a": [["pick it up"]], "b": [["lay it down"]]}),
+            "has the texts a, b: declare the task",
+        ),
         (shown(language={"task": [["pick it up"], ["lay it down"]]}), "got a list of 2"),
         (shown(language={"task": [["x" * 5000]]}), "a text of at most 4096 characters, got 5000"),
     ],
@@ -220,10 +223,10 @@ def npy(header: bytes, data: bytes = b"") -> dict:
     ("header", "words"),
     [
         (b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }\n", "to the 0 bytes"),
-        (b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", "says dtype, order and shape"),
+        (b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", "dtype, order and shape"),
         (b"{'descr': '|O8', 'fortran_order': False, 'shape': (1,), }\n", "do not travel here"),
-        (b"{'descr': '<f8', 'fortran_order': False, 'shape': " + b"(" * 4000, "says dtype, order and shape"),
-        (b"(" * 400, "says dtype, order and shape"),
+        (b"{'descr': '<f8', 'fortran_order': False, 'shape': " + b"(" * 4000, "dtype, order and shape"),
+        (b"(" * 400, "dtype, order and shape"),
     ],
     ids=["more than it has", "objects", "objects of a size", "long", "deep"],
 )

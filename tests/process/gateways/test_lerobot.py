@@ -204,7 +204,7 @@ def test_rows_are_those_of_lerobots_own_server_whatever_size_the_camera_has(
         rows = actions(stub)
     np.testing.assert_allclose(rows, lerobots_rows(act, raw, features), atol=1e-5 * DEVIATION)
     resized = [line for line in caplog.messages if "resized" in line]
-    assert resized == ["pictures 'wrist' of 480 x 640 are resized to 96 x 96: stretch"]
+    assert resized == ["images 'wrist' of 480 x 640 are resized to 96 x 96: stretch"]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
@@ -269,7 +269,7 @@ def test_a_client_gets_the_policy_that_it_names_by_its_checkpoint(tmp_path: Path
 
 def test_names_that_nobody_has_declared_are_refused_with_what_to_write(stub, address: str):
     state = FEATURES["observation.state"] | {"names": ["a.pos", "b.pos", "gripper.pos"]}
-    with pytest.raises(grpc.RpcError, match=re.escape("lacks one.pos, two.pos: say which is which")):
+    with pytest.raises(grpc.RpcError, match=re.escape("lacks one.pos, two.pos: declare which is which")):
         instruct(stub, lerobot_features=FEATURES | {"observation.state": state})
 
 
@@ -283,7 +283,7 @@ def test_a_camera_is_renamed_as_the_client_says_and_other_names_are_not(stub):
     assert declared_names_given(read_instructions(instructions(lerobot_features=features, rename_map=told)))[
         1
     ] == {"image": "hand"}
-    with pytest.raises(grpc.RpcError, match="followed for pictures only"):
+    with pytest.raises(grpc.RpcError, match="supported for images only"):
         instruct(stub, rename_map={"observation.state": "observation.images.x"})
 
 
@@ -378,7 +378,7 @@ def test_in_which_unit_a_lerobot_robots_joints_are_has_to_be_said():
         grpc.insecure_channel(gateway.address) as channel,
     ):
         stub = services_pb2_grpc.AsyncInferenceStub(channel)
-        with pytest.raises(grpc.RpcError, match=r"in which unit joint_0.pos, joint_1.pos are"):
+        with pytest.raises(grpc.RpcError, match=r"the unit of joint_0.pos, joint_1.pos is undeclared"):
             instruct(stub, lerobot_features=features)
         ours = state | {"names": ["joint_0", "joint_1", "gripper.pos"]}
         instruct(stub, lerobot_features=FEATURES | {"observation.state": ours})

@@ -57,7 +57,7 @@ def url(server: str) -> Iterator[str]:
         ({"state": np.where(np.arange(14) == 13, 60.0, STATE)}, "is no gripper's width"),
         (
             {"images": {"cam_high": PICTURE}},
-            'is (3, h, w) uint8, got (4, 6, 3) uint8: say "channels": "last"',
+            'is (3, h, w) uint8, got (4, 6, 3) uint8: declare "channels": "last"',
         ),
         ({"state": np.where(np.arange(14) == 9, np.nan, STATE)}, "NaN"),
     ],
@@ -187,8 +187,8 @@ def refused(names: KeyMap) -> str:
 
 def test_a_part_that_the_policy_does_not_have_or_of_another_size_is_refused_by_name():
     said = KeyMap(parts={"middle_arm": PartEntries(q=Entry(key="state"))})
-    assert "where 'middle_arm' is; the parts of the policy are left_arm, left_gripper, right" in refused(said)
-    assert "where 'arm' is" in refused(KeyMap(q=Entry(key="state")))
+    assert "the part 'middle_arm'; the parts of the policy are left_arm, left_gripper, right" in refused(said)
+    assert "the part 'arm'" in refused(KeyMap(q=Entry(key="state")))
     said = KeyMap(parts={"left_arm": PartEntries(q=Entry(key="state", stop=7))})
     assert '"left_arm.q" has 7 numbers, the policy needs 6' in refused(said)
     said = KeyMap(parts={"left_gripper": PartEntries(q=Entry(key="state"))})
@@ -196,7 +196,7 @@ def test_a_part_that_the_policy_does_not_have_or_of_another_size_is_refused_by_n
 
 
 def test_one_part_said_twice_or_of_two_kinds_is_refused():
-    with pytest.raises(ValueError, match='"q" of arm is said twice'):
+    with pytest.raises(ValueError, match='"q" of arm is declared twice'):
         KeyMap(q=Entry(key="a"), parts={"arm": PartEntries(q=Entry(key="b"))})
     with pytest.raises(ValueError, match="a part has entries of one kind"):
         PartEntries(q=Entry(key="a"), width=Entry(key="b"))
@@ -232,7 +232,7 @@ def test_per_cent_are_of_the_range_of_each_arm():
     row = np.concatenate([np.full(6, 0.5), [STROKE_M], np.full(6, 3.0), [0.0]])[None]
     np.testing.assert_allclose(names.sent_actions(row, SPEC)[0], shown)
     half = replace_names(names, joint_ranges={"left_arm": ranges["left_arm"]})
-    with pytest.raises(ValueError, match="nothing says how far the joints of right_arm turn"):
+    with pytest.raises(ValueError, match="the range of the joints of right_arm is undeclared"):
         half.observation({"state": shown}, now_ns=1)
 
 
@@ -246,7 +246,7 @@ def test_a_policy_that_tells_shares_of_an_opening_is_heard_in_the_robots_own_num
         spec = ActionSpec(fields=fields, horizon=1, dt_ns=1)
         names = KeyMap(convention=convention, stroke_m=STROKE_M, joint_unit="rad")
         np.testing.assert_allclose(names.sent_actions(np.array([[0.3, 0.25]]), spec), [[0.3, theirs]])
-        with pytest.raises(ValueError, match='say "stroke_m"'):
+        with pytest.raises(ValueError, match='declare "stroke_m"'):
             KeyMap(convention="si").sent_actions(np.array([[0.3, 0.25]]), spec)
 
 
@@ -262,7 +262,7 @@ def test_a_base_and_a_force_come_through_by_their_names():
     np.testing.assert_allclose(state.measured["force"], [4.0, 5.0])
     back = names.sent(names.observation(sent, now_ns=1))
     assert {key: back[key].tolist() for key in sent} == {key: x.tolist() for key, x in sent.items()}
-    with pytest.raises(ValueError, match="'front_pose' are three numbers of a mobile base, got 2"):
+    with pytest.raises(ValueError, match="expected three numbers 'front_pose' of a mobile base, got 2"):
         names.observation(sent | {"front_pose": np.zeros(2)}, now_ns=1)
 
 
