@@ -118,7 +118,7 @@ ROBOTS = {
 
 
 def limits_drawn(rng: np.random.Generator) -> Limits:
-    """Return random limits."""
+    """Return the default limits or random ones."""
     if rng.random() < 0.5:
         return LIMITS
     joints, hand, base, gripper = (_motion(rng, n) for n in (7, 3, 3, 1))
