@@ -1,4 +1,4 @@
-"""Train the shipped checkpoints: with prefixes, and those of the table then on with FASTER's mixed schedule.
+"""Trains the shipped checkpoints with prefixes, and those of the table further with FASTER's mixed schedule.
 
 Those that see were trained by the same parts from fewer recordings, and fetch-seeing from episodes without
 pictures too; their cards say from how much, and which of them went on from where they led themselves.
@@ -56,7 +56,7 @@ class Args:
     checkpoints: Some[Literal[*NAMES]] = (*TABLE_TASKS, *HOUSEHOLD_TASKS)  # type: ignore[valid-type]
     """Checkpoints: a task, or a household task and -seeing."""
     train: bool = True
-    """Train; otherwise take the checkpoints that are there."""
+    """Train; otherwise use the existing checkpoints."""
 
 
 def train(name: str) -> None:

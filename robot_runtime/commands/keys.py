@@ -24,5 +24,5 @@ class Keys:
         """Make the keys and print where they belong; return the exit code."""
         for made in make_keys(self.folder, self.robots):
             whose = "the server" if made.name == "server" else f"robot {made.name}"
-            print(f"{made}  for {whose}, nobody else")
+            print(f"{made}  for {whose} only")
         return 0

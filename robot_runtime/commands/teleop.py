@@ -49,7 +49,7 @@ _STATUS_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Teleop:
-    """Record demonstrations by teleoperation, or corrections of a policy, as a LeRobot v3 dataset.
+    """Record teleoperated demonstrations, or corrections of a policy, as a LeRobot v3 dataset.
 
     The operator drives a simulated robot, or the one of --robot. With --policy, that policy drives until the
     operator takes over. The keys n, y, f and x begin an episode, end it as success or failure, and discard

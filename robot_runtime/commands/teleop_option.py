@@ -50,7 +50,7 @@ def arming_options(
         )
     if isinstance(arm, KeySwitch) and not sys.stdin.isatty():
         raise InvalidValueError(
-            "standard input is no terminal: nobody could press the key that arms the robot; with --yes "
-            "nobody is asked"
+            "standard input is no terminal, on which the key that arms the robot could be pressed; --yes "
+            "arms it without asking"
         )
     return {"arm": arm}

@@ -75,7 +75,7 @@ def show(journeys: "Sequence[Journey]", *, is_virtual: bool) -> None:
     table.add_row("all", *_figures(whole), "100 %", "capture to command: the means add up to it")
     plain_console(is_wide=True).print(table)
     if is_virtual:
-        print("simulated time: nothing was sent, the delay that was drawn stands under network")
+        print("simulated time: nothing was sent, the simulated delay is listed under network")
 
 
 def _figures(took_ms: np.ndarray) -> tuple[str, ...]:

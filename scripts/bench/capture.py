@@ -248,7 +248,7 @@ def tried(faults: tuple[Fault, ...], seed: int) -> dict[str, Any]:
         shutil.rmtree(folder)
     fatal = [each for each in found if each.is_fatal]
     return {
-        "fault": " and ".join(map(said, faults)) or "none",
+        "fault": " and ".join(map(fault_words, faults)) or "none",
         "seed": seed,
         "is_caught": bool(fatal),
         "by": sorted({f"{each.gate}: {name}" for each in fatal for name in each.names}),
@@ -259,7 +259,7 @@ def tried(faults: tuple[Fault, ...], seed: int) -> dict[str, Any]:
     }
 
 
-def said(fault_: Fault) -> str:
+def fault_words(fault_: Fault) -> str:
     """A fault in a line: `ClockShift ms=30.0 role=hand`."""
     values = " ".join(f"{each.name}={getattr(fault_, each.name)}" for each in fields(fault_))
     return f"{type(fault_).__name__} {values}".strip()

@@ -1,4 +1,4 @@
-"""Trains the policies that a comparison lacks: `train_missing`, each in a process of its own."""
+"""`train_missing` trains the policies that a comparison lacks, each in its own process."""
 
 import subprocess
 import sys

@@ -1,13 +1,13 @@
 """Write the tables of README.md and docs/ from the files that hold the figures.
 
     <!-- table: loop -->
-    ...                         what stands here is written from scripts/results
+    ...                         this part is written from scripts/results
     <!-- end of table -->
 
     90<!-- lab: strike pipelined-faster 400ms --> % succeed         a number of a sentence
 
     <!-- file: examples/own_policy.py from ROWS -->
-    ...                         and here stands that file, for README.md, which no builder makes
+    ...                         this part is that file, for README.md, which no builder makes
     <!-- end of file -->
 
 `--check` writes nothing, and fails if a page does not match its figures.
