@@ -1,4 +1,4 @@
-"""A mobile base of your own, and a policy that drives it in a circle.
+"""Your own mobile base, and a policy that drives it in a circle.
 
 robot-runtime serve --policy mobile_base.py:circle
 robot-runtime run --robot mobile_base.py:robot --duration-s 3
@@ -14,7 +14,7 @@ TWISTS = rr.ActionSpec(fields=(rr.BaseTwist(),), horizon=16, dt_ns=50_000_000)
 
 
 class MyBase:
-    """Drives as it is told; yours reads its odometry, and stops by itself when commands stop coming."""
+    """Follows commands exactly; yours reads its odometry, and stops by itself when commands stop coming."""
 
     silence_s = 0.25  # after so long without a command [s]
     x, twist, t_ns = np.zeros(3), np.zeros(3), time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""A simulator of your own: a point that is led to a goal.
+"""Your own simulator: a point that moves to a goal.
 
 robot-runtime eval --env own_env.py:Point --policy my_policy.py:policy --delay-ms 300
 """

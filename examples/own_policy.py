@@ -1,4 +1,4 @@
-"""A policy of your own: a function from what a robot sees to (H, D) rows. This one swings the first joint.
+"""Your own policy: a function from an observation to (H, D) rows. This one swings the first joint.
 
 robot-runtime serve --policy own_policy.py:policy              or: python own_policy.py
 """

@@ -1,4 +1,4 @@
-"""A robot of your own. This one is where it was told to be; yours asks its hardware in `read` and `write`.
+"""Your own robot. This one follows commands exactly; yours talks to its hardware in `read` and `write`.
 
 robot-runtime serve --policy sine                              a server, in another terminal
 robot-runtime run --robot own_robot.py:robot --duration-s 3    or: python own_robot.py tcp://HOST:PORT

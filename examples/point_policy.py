@@ -1,4 +1,4 @@
-"""A policy for own_env.py: goes straight to the goal."""
+"""A policy for own_env.py that goes straight to the goal."""
 
 import numpy as np
 

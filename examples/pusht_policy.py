@@ -1,4 +1,4 @@
-"""A policy for gym_pusht/PushT-v0: goes to where the block is, by the numbers that the environment names."""
+"""A policy for gym_pusht/PushT-v0 that goes to the block, whose position the environment provides."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A mobile base that speaks ROS 1 or 2, by way of rosbridge, and its chest camera (docs/ros.md).
+"""A mobile base with ROS 1 or 2, through rosbridge, and its chest camera (docs/ros.md).
 
 robot-runtime serve --policy mobile_base.py:circle
 ROSBRIDGE=ws://robot:9090 robot-runtime run --robot ros_base.py:robot --duration-s 3

@@ -1,4 +1,4 @@
-"""A robot of your own with two arms and a lift; a policy moves what it names, and the rest is held still.
+"""Your own robot with two arms and a lift; a policy moves the parts it names, and the others hold still.
 
 robot-runtime serve --policy sine --joints left_arm=6 right_arm=6
 robot-runtime run --robot two_arms.py:robot --duration-s 3
@@ -12,7 +12,7 @@ import robot_runtime as rr
 
 
 class Joints:
-    """An arm, or any other group of joints; this one is where it was told to be."""
+    """An arm, or any other group of joints; this one follows commands exactly."""
 
     def __init__(self, num_joints):
         self.num_joints, self.q = num_joints, np.zeros(num_joints)

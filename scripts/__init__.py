@@ -1,1 +1,1 @@
-"""What measures, attacks, compares and makes tables; for the repository alone, see README.md."""
+"""Tools of the repository that measure, attack, compare and make tables; see README.md."""

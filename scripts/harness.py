@@ -1,6 +1,6 @@
-"""What the tools of `scripts` share: how a command is run, and how a result is written.
+"""Shared code of the tools of `scripts`: runs a command, and writes a result.
 
-Options are those of `robot_runtime.cli.options`; a command ends with one line. A result file says under
+Options are those of `robot_runtime.cli.options`; a command ends with one line. A result file states under
 `made_by` which command, commit, machine and seeds made it (`robot_runtime.results`).
 """
 
@@ -76,9 +76,9 @@ def run_group(choices: Any, words: Sequence[str] | None, *, prog: str, descripti
     try:
         return run()
     except Exception as error:
-        if (said := sentence(error)) is None:
+        if (message := sentence(error)) is None:
             raise
-        print(f"error: {said}", file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr)
         return 1
 
 
@@ -88,15 +88,15 @@ def _run_to_the_end(run: Callable[[], int | None]) -> NoReturn:
         drop_mujoco_gl()
         code = run()
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on, as after `| head`
+    except BrokenPipeError:  # the reader is gone, as after `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = exit_code(signal.SIGPIPE)
     except BaseException as error:
         if (number := ending.behind(error)) is not None:
             ending.end(number)
-        if (said := sentence(error)) is None:
+        if (message := sentence(error)) is None:
             raise
-        sys.exit(f"error: {said}")
+        sys.exit(f"error: {message}")
     ending.leave(code or 0)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a page in a real browser, as `docs/_static` has them.
+"""Takes pictures of a page in a real browser, as in `docs/_static`.
 
 robot-runtime run --task fetch --policy HOST:PORT --page &
 python -m scripts.look_at_page --url http://127.0.0.1:8080/ --output page.png
@@ -17,17 +17,17 @@ class Look:
     """Open a page in Debian's chromium and take a picture of it."""
 
     url: str = "http://127.0.0.1:8080/"
-    """What to open."""
+    """URL to open."""
     output: PictureFile
-    """The picture."""
+    """File for the picture."""
     size: tuple[Pixels, Pixels] = (1400, 900)
     """Width and height of the window [pixels]."""
     scheme: Literal["dark", "light"] = "dark"
-    """Colours."""
+    """Colour scheme."""
     wait_s: Annotated[float, Within(0, 600)] = 10.0
     """How long to look before the picture is taken; a machine without a GPU draws the robot slowly [s]."""
     at_s: Annotated[Maybe[float], Within(0, 1e6)] = None
-    """Of a recorded run: where to go first [s]."""
+    """Time of a recorded run to show [s]."""
 
     def main(self) -> int:
         wrong = picture_of(

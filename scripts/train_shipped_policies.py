@@ -1,4 +1,4 @@
-"""Train the shipped checkpoints: with prefixes, and those of the table then on with FASTER's mixed schedule.
+"""Trains the shipped checkpoints with prefixes, and those of the table further with FASTER's mixed schedule.
 
 Those that see were trained by the same parts from fewer recordings, and fetch-seeing from episodes without
 pictures too; their cards say from how much, and which of them went on from where they led themselves.
@@ -31,7 +31,7 @@ from scripts.lab.policies import PREFIX, SHIPPED
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS
 
 SEEING_ROUNDS, SEEING_OWN_EPISODES = 2, 110
-"""How often a policy that sees is shown what the expert would do where it leads, and in how many episodes."""
+"""Rounds in which a vision policy drives and learns the expert's actions there, and episodes in each."""
 MORE_ESTIMATOR_STEPS = 2500
 """Of its eyes, every time."""
 MOBILE_ROWS = 4
@@ -54,9 +54,9 @@ NAMES = (
 @dataclass(frozen=True, kw_only=True)
 class Args:
     checkpoints: Some[Literal[*NAMES]] = (*TABLE_TASKS, *HOUSEHOLD_TASKS)  # type: ignore[valid-type]
-    """Which ones: a task, or a household task and -seeing."""
+    """Checkpoints: a task, or a household task and -seeing."""
     train: bool = True
-    """Train; otherwise take the checkpoints that are there."""
+    """Train; otherwise use the existing checkpoints."""
 
 
 def train(name: str) -> None:
@@ -121,7 +121,7 @@ def success_of(name: str) -> dict[str, dict[str, object]]:
 
 
 def train_seeing(task: str, scratch: Path, output: Path) -> None:
-    """From where the expert leads, then twice from where the policy leads itself."""
+    """Train on states that the expert reaches, then twice on states that the policy reaches."""
     record, datasets, policy = [*RUNTIME, "record", "--task", task], list[str](), task
     for i in range(1 + SEEING_ROUNDS):
         datasets.append(f"{scratch}/dataset-{i}")

@@ -42,9 +42,9 @@ NOT_HERE = {
 @dataclass(frozen=True, kw_only=True)
 class Args:
     pages: Several[str] = ()
-    """Which pages, as docs/quickstart.md; all if not given."""
+    """Pages, such as docs/quickstart.md; all if not given."""
     list: bool = False
-    """Say what would run, and what not and why."""
+    """Print what would run, and what would not and why."""
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
@@ -84,8 +84,8 @@ def started(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 def run(command: str, folder: Path, beside: list[subprocess.Popen[bytes]]) -> str:
     """What went wrong; empty: nothing."""
-    said = folder / "walk.txt"
-    said.write_bytes(b"")
+    output = folder / "walk.txt"
+    output.write_bytes(b"")
     words = shlex.split(command)
     words[:1] = (
         [sys.executable, "-m", "robot_runtime.cli"] if words[0] == "robot-runtime" else [sys.executable]
@@ -93,9 +93,9 @@ def run(command: str, folder: Path, beside: list[subprocess.Popen[bytes]]) -> st
     process = started(words, folder)
     if command.startswith("robot-runtime serve"):
         end_s = time.monotonic() + SERVER_S
-        while b"ready" not in said.read_bytes():
+        while b"ready" not in output.read_bytes():
             if process.poll() is not None or time.monotonic() > end_s:
-                return said.read_text()[-600:]
+                return output.read_text()[-600:]
             time.sleep(0.2)
         beside.append(process)
         return ""
@@ -107,11 +107,11 @@ def run(command: str, folder: Path, beside: list[subprocess.Popen[bytes]]) -> st
         code = process.wait(30.0)
         if endless and code == 130:
             return ""
-    return "" if code == 0 else f"exit code {code}: {said.read_text()[-600:]}"
+    return "" if code == 0 else f"exit code {code}: {output.read_text()[-600:]}"
 
 
 def walk(page: str, folder: Path, *, only_list: bool) -> list[str]:
-    """Each command that failed, with what it said last."""
+    """Return each command that failed, with the end of its output."""
     failed, beside = [], list[subprocess.Popen[bytes]]()
     for name, code in blocks((ROOT / page).read_text()):
         if name:

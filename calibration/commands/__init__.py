@@ -1,1 +1,1 @@
-"""Commands that calibrate cameras and robots, and make labels of captures."""
+"""Commands that calibrate cameras and robots, and label captures."""

@@ -1,4 +1,4 @@
-"""`robot-runtime describe`: what a LeRobot checkpoint's numbers mean, so that it can be served."""
+"""`robot-runtime describe`: describes the inputs and outputs of a LeRobot checkpoint for serving."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -12,48 +12,49 @@ from robot_runtime.core.values.conventions import CONVENTIONS, RAD_PER_DEGREE
 
 @dataclass(frozen=True, kw_only=True)
 class Describe:
-    """Say what the numbers of a LeRobot checkpoint mean, so that it can be served.
+    """Describe the inputs and outputs of a LeRobot checkpoint so that it can be served.
 
-    For whoever has trained a policy with LeRobot. Writes `policy.json` beside the checkpoint. Cameras,
-    sizes and the length of a chunk are read from the checkpoint, the meaning of the numbers from its dataset.
-    Without a dataset, state and actions are taken as joints and then the gripper, or with --numbers as those
-    of a simulator.
+    Writes `policy.json` beside the checkpoint of a policy trained with LeRobot. Cameras, sizes and the length
+    of a chunk come from the checkpoint, the meaning of the numbers from its dataset. Without a dataset, state
+    and actions are read as joints followed by the gripper, or with --numbers as those of a simulator.
     """
 
     policy: Annotated[str, Positional]
-    """Folder in which LeRobot has saved the policy, or hf://OWNER/NAME."""
+    """Folder of the policy as LeRobot saved it, or hf://OWNER/NAME."""
     dataset: Maybe[InputFolder] = None
-    """Dataset that the policy was trained on; if not given, the one that LeRobot's training noted."""
+    """Dataset that the policy was trained on; the one that LeRobot's training recorded if not given."""
     joints: Maybe[Annotated[int, Within(1, 1000)]] = None
     """Without a dataset: number of joints of the arm."""
     fps: Maybe[Annotated[float, Within(0.001, 1000)]] = None
-    """Without a dataset: rows of a chunk per second, the steps of a simulator."""
+    """Without a dataset: rows of a chunk per second, which are the steps of a simulator."""
     gripper: bool = False
-    """Without a dataset: the last number of the state and of an action is a gripper's."""
+    """Without a dataset: the last number of the state and of an action is the gripper."""
     joint_names: Several[str] = ()
-    """What the dataset calls the robot's joints, in the robot's order, if the robot calls them joint_1,
-    joint_2, ... and the dataset does not; those of two arms begin with left_ and right_."""
+    """Names of the robot's joints in the dataset, in the robot's order, if the robot names them joint_1,
+    joint_2, ... and the dataset does not; names of two arms begin with left_ and right_."""
     gripper_name: Several[str] = ()
-    """What the dataset calls the gripper, or the left and the right one, where it is not seen by the name."""
+    """Name of the gripper in the dataset, or of the left and right one, if the names do not show it."""
     row_timing: Maybe[Literal["sent", "reached"]] = None
-    """What a row means in time. sent: the command sent then and held, as in LeRobot's datasets; reached: the
-    place to be then. As the dataset says if not given, and else sent."""
+    """Meaning of a row at its time. sent: the command to send and hold, as in LeRobot's datasets; reached:
+    the position to have reached. As the dataset declares if not given, else sent."""
     joint_unit: Maybe[Literal["rad", "degrees"]] = None
-    """Unit of the joints' numbers; to be said if the dataset's names are not those of `record`."""
+    """Unit of the joints' numbers; required if the dataset's names are not those of `record`."""
     convention: Maybe[Literal[*CONVENTIONS]] = None  # type: ignore[valid-type]
-    """What the gripper's number is open and closed, as these robots have it; a distance [m] if not given."""
+    """Robot whose convention the gripper's number follows for open and closed; a distance [m] if not
+    given."""
     gripper_stroke_m: Maybe[Annotated[float, Within(0, 1, is_above=True)]] = None
-    """How wide the gripper opens [m]; without --convention its number is a share of that, 1 open."""
+    """Opening of the gripper [m]; without --convention its number is a share of that, with 1 for open."""
     numbers: bool = False
-    """All numbers are a simulator's, in its own units, for eval --env: no joints and no gripper. A dataset
-    calls them as the env does; without one the state is all that the env shows, in its order."""
+    """All numbers are those of a simulator, in its own units, for eval --env: no joints and no gripper. A
+    dataset names them as the env does; without one, the state is the env's whole observation, in its
+    order."""
     action_names: Several[str] = ()
-    """With --numbers and without a dataset: what the env calls its actions, if not action_1, action_2, ..."""
+    """With --numbers and without a dataset: the env's names of its actions, if not action_1, action_2, ..."""
     tasks: Several[str] = ()
     """Instructions that the policy was trained on; any if not given."""
 
     def main(self) -> int:
-        """Write the file and say what was found; returns the exit code."""
+        """Write the file and print the description; return the exit code."""
         from policies.lerobot.declared import Declared
         from policies.load import local_folder
 

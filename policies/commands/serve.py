@@ -1,4 +1,4 @@
-"""`robot-runtime serve`: a policy on an address, until Ctrl-C."""
+"""`robot-runtime serve`: serves policies on an address until Ctrl-C."""
 
 import faulthandler
 import gc
@@ -70,12 +70,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 POLICIES = "robot_runtime.policies"
-"""The group of entry points that installed policies are found by."""
+"""Group of the entry points of installed policies."""
 PAGE = ("127.0.0.1", "8090")
-"""Where the page is if nothing is said."""
+"""Default address of the page."""
 _SWITCH_INTERVAL_S = 0.0005
 _POLICY = (
-    "One policy or several: names of shipped or scripted ones, folders of trained ones, hf://OWNER/NAME, or "
+    "One or more policies: names of shipped or scripted ones, folders of trained ones, hf://OWNER/NAME, or "
     "your own, as my_policy.py:policy, package.module:object or an entry point of robot_runtime.policies. "
     "NAME=POLICY serves it under another name. "
     f"{SHIPPED}"
@@ -84,84 +84,86 @@ _POLICY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """Run an inference server: load policies, warm them up, then answer robots.
+    """Serve policies to robots.
 
-    For the machine with the GPU. Ctrl-C ends it at once, SIGTERM once it has answered what it was asked, both
-    within 2 s. SIGHUP loads the policies anew: each replaces its older self when it is warm, and no request
-    is lost.
+    Loads the policies, warms them up, then answers requests; run it on the machine with the GPU. Ctrl-C ends
+    the server at once, SIGTERM after the open requests, both within 2 s. SIGHUP reloads the policies: each
+    new one replaces the old one once it is warm, and no request is lost.
     """
 
     policy: Annotated[Some[str], arg(help=_POLICY)]
     address: OwnAddress = DEFAULT_ADDRESS
-    """Where to listen: tcp://HOST:PORT or HOST:PORT. Port * takes a free one. Host * listens beyond this
-    machine, which takes --keys."""
+    """Address to listen on: tcp://HOST:PORT or HOST:PORT. Port * selects a free port. Host * listens beyond
+    this machine, which requires --keys or --open."""
     keys: Maybe[InputFolder] = None
-    """The server's folder of `robot-runtime keys`: only robots whose keys are in it are answered."""
+    """The server's folder made by `robot-runtime keys`: only robots whose keys are in it are answered."""
     open: bool = False
-    """Listen beyond this machine without keys: whoever reaches the address can use the policy."""
+    """Listen beyond this machine without keys: any client that reaches the address can use the policy."""
     delay_ms: Milliseconds = 0.0
-    """Hold every answer back for so long [ms], as a slow network would; the policy goes on meanwhile."""
+    """Delay every answer by this time [ms], as a slow network would; the policy continues meanwhile."""
     delay_sigma: Annotated[float, Within(0, 10)] = 0.0
     """Spread of that delay: standard deviation of the logarithm of its lognormal factor."""
     delay_seed: Seed = 0
-    """Seed of the spread."""
+    """Seed of that spread."""
     heartbeat_ms: HeartbeatMs = HEARTBEAT_NS / 1e6
-    """How often robots ask for a sign of life [ms], over a quick link."""
+    """Period of the robots' heartbeat requests over a fast link [ms]."""
     max_batch: Batch = MAX_BATCH
-    """Most robots that are answered together, by a policy that can do so; 1 answers one at a time."""
+    """Largest batch of requests that a policy with batching answers together; 1 answers one at a time."""
     warm_s: Annotated[float, Within(0, 86400)] = OPEN_NS / 1e9
-    """How long to go on warming up once a robot could be answered [s]. Other methods and larger batches that
-    are not warm then are warmed up between requests, each with a line. Many seconds: all before it opens."""
+    """How long to continue warming up once a robot could be answered [s]. Methods and batch sizes that are
+    not warm by then are warmed up between requests, each with a line. A large value warms up all first."""
     device: str = "cpu"
-    """Where networks compute, in torch's words: cpu, cuda, cuda:1."""
+    """Torch device of the networks: cpu, cuda, cuda:1."""
     dtype: Maybe[Literal["float32", "bfloat16"]] = None
-    """Number format for the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA; as the checkpoint says if not
-    given. The log says how far rows then are from those in float32."""
+    """Number format for the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA; that of the checkpoint if not
+    given. The log reports how far rows then are from those in float32."""
     max_row_error: Maybe[RowError] = None
-    """How far the rows of LeRobot's SmolVLA, pi0 and pi0.5 may be from those in float32, as a share of their
-    size; a policy that is further is not served."""
+    """Largest deviation of the rows of LeRobot's SmolVLA, pi0 and pi0.5 from those in float32, as a share of
+    their size; a policy that exceeds it is not served."""
     compile: bool = False
-    """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5: what one robot asks before it is ready, every size
-    of batch after that."""
+    """Compile LeRobot's SmolVLA, pi0 and pi0.5 with torch: for single requests before the server is ready,
+    for every batch size after that."""
     one_graph: bool = False
-    """With --compile: run each chunk as one from pictures to rows, which a GPU records as one CUDA graph."""
+    """With --compile: run each chunk as one graph from images to rows, which a GPU records as a CUDA
+    graph."""
     compile_cache: Maybe[OutputFolder] = None
-    """Where to keep what was compiled, for the next start; if not given ~/.cache/robot-runtime/compiled, or
-    what TORCHINDUCTOR_CACHE_DIR says."""
+    """Folder in which to keep compiled code for the next start; if not given, TORCHINDUCTOR_CACHE_DIR, else
+    ~/.cache/robot-runtime/compiled."""
     policy_host: Several[str] = ()
     """Other machines that a policy's folder (openpi.json) may send observations to."""
     joints: Several[str] = ()
     """For the policies hold and sine: the robot's joints, if they are not seven of "arm" and a gripper. A
-    number, PART=NUMBER, or PART=NAME,NAME,...; several for several parts. Other parts are held still."""
+    number, PART=NUMBER, or PART=NAME,NAME,...; one value for each part. Other parts hold their position."""
     torch_threads: Maybe[Processes] = None
-    """Threads that torch may use; as torch has it if not given. No effect on a policy without torch."""
+    """Number of threads of torch; torch's default if not given. No effect on a policy without torch."""
     openpi: Maybe[HostPort] = None
-    """HOST:PORT at which to answer openpi's clients too, over WebSocket: ws://HOST:PORT/NAME is the policy
-    NAME, and the first one without NAME."""
+    """HOST:PORT on which to answer openpi's clients too, over WebSocket: ws://HOST:PORT/NAME for the policy
+    NAME, ws://HOST:PORT for the first one."""
     lerobot: Maybe[HostPort] = None
-    """HOST:PORT at which to answer LeRobot's robot clients too, over gRPC; on this machine only, or with
+    """HOST:PORT on which to answer LeRobot's robot clients too, over gRPC; on this machine only, or with
     TLS."""
     lerobot_tls: Maybe[tuple[InputFile, InputFile]] = None
     """Certificate and private key for --lerobot, as PEM files."""
     groot: Maybe[HostPort] = None
-    """HOST:PORT at which to answer GR00T's clients too, over ZeroMQ, with the first policy."""
+    """HOST:PORT on which to answer GR00T's clients too, over ZeroMQ, with the first policy."""
     names: Maybe[InputFile] = None
-    """JSON file that says which entry of the other projects' observations is what, and in which unit, see
+    """JSON file that maps the entries of the other projects' observations to ours, with units; see
     docs/openpi_groot.md."""
     gateway_keys: Maybe[InputFolder] = None
-    """With --keys: the folder of the robot as which the other projects' clients are answered."""
+    """With --keys: key folder of the robot whose identity the other projects' clients get."""
     token: Maybe[InputFile] = None
-    """File with the api_key, or api_token, that openpi's and GR00T's clients have to give."""
+    """File with the api_key, or api_token, that openpi's and GR00T's clients must send."""
     metrics: Maybe[HostPort] = None
-    """HOST:PORT at which to answer HTTP: /metrics for Prometheus, /healthz, /readyz."""
+    """HOST:PORT on which to answer HTTP: /metrics for Prometheus, /healthz, /readyz."""
     page: PageAddress = None
-    """Show in a browser who is connected, queues, batches, deadlines, latencies: at 127.0.0.1:8090, or where
-    is said. Beyond this machine the page asks for a token, which is in the address that is printed."""
+    """Show connected robots, queues, batches, deadlines and latencies in a browser, at this address;
+    127.0.0.1:8090 if the option has no value. Beyond this machine the page requires a token, which the
+    printed address has."""
     json: Maybe[OutputFile] = None
     """Write address, process id and policies to this file once ready, as JSON."""
 
     def main(self) -> int:
-        """Serve the policies that were asked for; returns the exit code."""
+        """Serve the policies of --policy; return the exit code."""
         how: dict[str, Any] = {
             "device": self.device,
             "dtype": self.dtype,
@@ -174,7 +176,7 @@ class Serve:
             from policies.compiled import keep_compiled
 
             keep_compiled(self.compile_cache)
-            faulthandler.enable(file=2)  # code that was kept in part ends the process
+            faulthandler.enable(file=2)  # incomplete cached code crashes the process
         if self.joints:
             how["schema"] = joints_schema(self.joints)
         with _compiler_errors() if self.compile else nullcontext():
@@ -186,34 +188,35 @@ class Serve:
 
 @contextmanager
 def _compiler_errors() -> Iterator[None]:
-    """In a sentence: PolicyError."""
+    """Turn errors of the compiler into a PolicyError of one sentence."""
     from policies.compiled import compiler_trouble
 
     try:
         yield
     except Exception as error:
-        if (said := compiler_trouble(error)) is None:
+        if (message := compiler_trouble(error)) is None:
             raise
-        raise PolicyError(said) from error
+        raise PolicyError(message) from error
 
 
 def _load(source: str, how: dict[str, Any]) -> Policy:
-    """A user's own object, or what `load_policy` knows; renamed if the source is NAME=SOURCE."""
+    """Load a user's own object, or a policy that `load_policy` knows; rename it if the source is
+    NAME=SOURCE."""
     given, name = split_name(source)
     loaded = _load_one(name, how)
     return _renamed(loaded, given) if given else loaded
 
 
 def split_name(source: str) -> tuple[str, str]:
-    """The name that --policy gives a policy, empty if it gives none, and where the policy is from."""
+    """Split a value of --policy into the name that it gives, empty if none, and the policy's source."""
     given, found, rest = source.partition("=")
     return (given, rest) if found and given and not Path(source).exists() else ("", source)
 
 
 def distinct_names(names: Sequence[str], sources: Sequence[str]) -> list[str]:
-    """Policies' names; those that clash get the nearest ancestors of their folders that differ.
+    """Return distinct names of policies; clashing ones get the nearest parent folders that differ.
 
-    names: as the policies have them. sources: as --policy has them. InvalidValueError: nothing differs.
+    names: the policies' own names. sources: the values of --policy. InvalidValueError: nothing differs.
     """
     out = list(names)
     for name in {name for name in names if names.count(name) > 1}:
@@ -255,23 +258,23 @@ def _load_one(name: str, how: dict[str, Any]) -> Policy:
 
 
 def joints_schema(joints: Sequence[str]) -> Schema:
-    """Of a robot that is told these joints, as --joints names them. InvalidValueError: they are none."""
+    """Return the schema of a robot with the joints of --joints. InvalidValueError: they are invalid."""
     fields = []
     for text in joints:
-        part, said, names = text.rpartition("=")
-        told = () if names.isdecimal() else tuple(names.split(","))
-        number = len(told) or int(names)
-        fields.append(JointPosition(number, part=part if said else ARM, names=told))
+        part, has_part, names = text.rpartition("=")
+        given = () if names.isdecimal() else tuple(names.split(","))
+        number = len(given) or int(names)
+        fields.append(JointPosition(number, part=part if has_part else ARM, names=given))
     return Schema.of(ActionSpec(fields=tuple(fields), horizon=1, dt_ns=1))
 
 
 def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
-    """Serve what these functions load until SIGINT (exit code 130) or SIGTERM (0)."""
+    """Serve the policies that these functions load until SIGINT (exit code 130) or SIGTERM (0)."""
     _check(args)
-    anew: SimpleQueue[None] = SimpleQueue()  # which a handler may interrupt itself in
+    anew: SimpleQueue[None] = SimpleQueue()  # reentrant, as a signal handler puts into it
     metrics: dict[str, ServerMetrics] = {}
     with (
-        _orders_to_reload(anew),  # while it loads, too
+        _reload_requests(anew),  # taken while it loads, too
         nullcontext() if args.metrics is None else _metrics_server(args.metrics, metrics),
         nullcontext() if args.page is None else _page(args.page, metrics),
     ):
@@ -287,7 +290,7 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
             _warm_server(policies, args, metrics, collector := Collector()) as server,
             gateways(server, policies, [split_name(source)[1] for source in sources], args),
         ):
-            policies.clear()  # or the memory of those that are replaced would never be free
+            policies.clear()  # else the memory of replaced policies would never be freed
             replacing = partial(_keep_replacing, server, names, load, anew)
             return _until_signalled(server, names, replacing, collector, args.json)
 
@@ -300,7 +303,7 @@ def _loaded(load_one: Callable[[], Policy], source: str) -> Policy:
 def _warm_server(
     policies: Sequence[Policy], args: Serve, metrics: dict[str, ServerMetrics], collector: Collector
 ) -> PolicyServer:
-    """A server that robots can ask: the first calls are over, in which torch compiles."""
+    """Return a server that is warm: the first calls, in which torch compiles, are over."""
     names = ", ".join(policy.info.name for policy in policies)
     with under_way(f"{'compiling and warming up' if args.compile else 'warming up'} {names}"):
         return PolicyServer(
@@ -332,7 +335,7 @@ def _until_signalled(
         (server.stop if number == signal.SIGINT else server.drain)()
 
     with own_handler(end):
-        # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
+        # Python runs handlers between two bytecodes; a signal just before poll sleeps would otherwise wait.
         signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
         with collector:
             _announce(server, names, json)
@@ -347,18 +350,18 @@ def _keep_replacing(
     server: PolicyServer,
     names: list[str],
     load: Sequence[Callable[[], Policy]],
-    orders: "SimpleQueue[None]",
+    requests: "SimpleQueue[None]",
 ) -> None:
-    """Load the policies anew when there are orders to; those that come meanwhile are one, and wait."""
+    """Reload the policies on request; requests that come meanwhile count as one."""
     while True:
-        orders.get()
-        while not orders.empty():
-            orders.get()
+        requests.get()
+        while not requests.empty():
+            requests.get()
         _replace_all(server, names, load)
 
 
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:
-    gc.unfreeze()  # or what a policy that is replaced has made would never be free
+    gc.unfreeze()  # else objects of replaced policies would never be freed
     forget()  # a user's own files may have changed
     has_come = False
     for name, load_one in zip(names, load, strict=True):
@@ -366,16 +369,16 @@ def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable
             server.replace(name, _loaded(load_one, f"{name} anew"))
             has_come = True
         except Exception as error:
-            if (said := sentence(error)) is None:
+            if (message := sentence(error)) is None:
                 logger.exception("%s stays: it could not be loaded anew", name)
             else:
-                logger.error("%s stays: %s", name, said)
+                logger.error("%s stays: %s", name, message)
     if not has_come:
         gc.freeze()  # else the server's collector does, once it has taken over
 
 
 def _check(args: Serve) -> None:
-    """What can be known to be wrong before a policy is loaded, which may take long."""
+    """Check what can be checked before a policy is loaded, which may take long."""
     if args.one_graph and not args.compile:
         raise InvalidValueError("--one-graph is for --compile: a GPU records what is compiled")
     if args.compile_cache is not None and not args.compile:
@@ -389,7 +392,7 @@ def _check(args: Serve) -> None:
 
 
 def _info_before(source: str) -> PolicyInfo | None:
-    """What a folder of LeRobot's says of its policy, without its weights; None: nothing says it."""
+    """Return the info in a LeRobot policy's folder, without its weights; None without a metadata file."""
     from policies.files import metadata_file
 
     given, name = split_name(source)
@@ -402,7 +405,7 @@ def _info_before(source: str) -> PolicyInfo | None:
 
 
 def _metrics_server(address: str, metrics: dict[str, ServerMetrics]) -> "MetricsServer":
-    from robot_runtime.server.metrics_http import MetricsServer  # most servers do without
+    from robot_runtime.server.metrics_http import MetricsServer  # most servers do not need it
 
     return MetricsServer(address, metrics)
 
@@ -420,8 +423,9 @@ def _page(address: Sequence[str], metrics: dict[str, ServerMetrics]) -> "StatusS
 
 @contextmanager
 def tuned_process() -> Iterator[None]:
-    """Settings of a process while it serves; the allocator, which cannot be asked for its own, keeps them."""
-    # The policy's thread must not keep the network's waiting for Python's default 5 ms.
+    """Apply settings of a serving process and restore them; the allocator, which cannot be queried, keeps its
+    own."""
+    # The policy's thread must not make the network's thread wait for Python's default 5 ms.
     switch_interval_s, files = sys.getswitchinterval(), resource.getrlimit(resource.RLIMIT_NOFILE)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     keep_freed_memory()
@@ -434,9 +438,9 @@ def tuned_process() -> Iterator[None]:
 
 
 @contextmanager
-def _orders_to_reload(orders: "SimpleQueue[None]") -> Iterator[None]:
-    """SIGHUP is one."""
-    before = signal.signal(signal.SIGHUP, lambda number, frame: orders.put(None))
+def _reload_requests(requests: "SimpleQueue[None]") -> Iterator[None]:
+    """Put a request to reload on each SIGHUP."""
+    before = signal.signal(signal.SIGHUP, lambda number, frame: requests.put(None))
     try:
         yield
     finally:

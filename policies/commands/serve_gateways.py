@@ -1,4 +1,4 @@
-"""Gateways of a server for other projects' clients, as `robot-runtime serve` is told them."""
+"""Gateways of a server for other projects' clients, from the options of `robot-runtime serve`."""
 
 import json
 import ssl
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def check_gateways(args: "Serve", infos: Sequence[PolicyInfo]) -> None:
-    """What can be known to be wrong before a policy is loaded. InvalidValueError: it is wrong.
+    """Check what can be checked before a policy is loaded. InvalidValueError: an option is invalid.
 
-    infos: of all policies, if their folders say it; else none.
+    infos: of all policies, if their folders contain them; else empty.
     """
     if args.openpi is not None:
         need("websockets")
@@ -48,7 +48,7 @@ def check_gateways(args: "Serve", infos: Sequence[PolicyInfo]) -> None:
 
 
 def _check_names(names: "KeyMap", client: "Client", infos: Sequence[PolicyInfo]) -> None:
-    """As the gateway itself does once it starts."""
+    """Check names as the gateway itself does once it starts."""
     from robot_runtime.server.gateways.key_map import KeyMap
     from robot_runtime.server.gateways.lerobot_names import MOVED
     from robot_runtime.server.gateways.policy_session import refuse_for_all
@@ -67,7 +67,7 @@ def _check_names(names: "KeyMap", client: "Client", infos: Sequence[PolicyInfo])
 
 
 def _addresses(args: "Serve") -> "dict[Client, str | None]":
-    """Where each kind of client is answered; None: nowhere."""
+    """Return the address of each kind of client; None: none."""
     return {"openpi": args.openpi, "lerobot": args.lerobot, "groot": args.groot}
 
 
@@ -75,9 +75,9 @@ def _addresses(args: "Serve") -> "dict[Client, str | None]":
 def gateways(
     server: PolicyServer, policies: Sequence[Policy], sources: Sequence[str], args: "Serve"
 ) -> Iterator[None]:
-    """For other projects' clients, those that were asked for, each in a process of its own.
+    """Run the requested gateways for other projects' clients, each in its own process.
 
-    sources: where each policy is from, as --policy has it.
+    sources: where each policy is from, as in --policy.
     """
     started: list[process.GatewayProcess] = []
     with ExitStack() as stack:
@@ -111,11 +111,11 @@ def gateways(
                 print(f"{kind}: {'ws://' if kind == 'openpi' else ''}{gateway.address}", flush=True)
         yield
         for gateway in started:
-            gateway.begin_to_end()  # all at a time
+            gateway.begin_to_end()  # all at once
 
 
 def _checkpoint(source: str) -> "Checkpoint":
-    """What a LeRobot client may call the policy of that folder, or of hf://OWNER/NAME."""
+    """Return the names that a LeRobot client may use for the policy of a folder, or of hf://OWNER/NAME."""
     from robot_runtime.server.gateways.lerobot_messages import Checkpoint
 
     folder, called = Path(source), {source, source.removeprefix("hf://")} - {""}
@@ -150,7 +150,7 @@ def _check_tls(certificate: Path, key: Path) -> None:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
             certificate,
             key,
-            password=lambda: b"",  # an encrypted one is refused: nobody is here to be asked
+            password=lambda: b"",  # refuses an encrypted key: there is no one to ask for its password
         )
     except ssl.SSLError as error:
         raise InvalidValueError(

@@ -1,4 +1,4 @@
-"""`robot-runtime train`: collect demonstrations in simulation and train a flow policy on them."""
+"""`robot-runtime train`: trains a policy on demonstrations, collected in simulation or recorded."""
 
 import json
 import time
@@ -41,88 +41,90 @@ if TYPE_CHECKING:
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
 MOST_LOSS = 100.0
-"""Of a flow network after its training; one that has learned nothing has about 2."""
+"""Largest loss of a flow network after its training; an untrained one has about 2."""
 SEEING_STEPS = 4000
 """Gradient steps from a state-based policy to a vision policy."""
 MOBILE_STEPS = 8000
-"""Gradient steps of a policy for a mobile robot, LeRobot's too: drawer and fetch are learned better than in
-4000."""
+"""Gradient steps of a policy for a mobile robot, LeRobot's too: drawer and fetch need more than 4000."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
     """Train a policy on demonstrations of the scripted experts, or on recorded datasets.
 
-    For whoever wants a policy of another task, method or robot state than the shipped ones. A recipe decides
-    which methods the policy can be run with. With --init a recipe goes on from a trained policy in fewer
-    steps; masked and residual need that, from a policy of recipe plain, and offset with --shared-observation
-    cannot.
+    Use it for a policy of another task, method or robot state than the shipped ones. The recipe decides which
+    methods the policy can be run with. With --init a recipe continues from a trained policy in fewer steps;
+    masked and residual require that, from a policy of recipe plain, and offset with --shared-observation does
+    not support it.
     """
 
     task: Several[TaskName] = ()
-    """What to learn; tasks can share one network if their scene states have the same size. Not with --dataset
-    of an env, which is what is learned."""
+    """Tasks to learn; they can share one network if their scene states have the same size. Not for --dataset
+    of an env, whose task is learned."""
     output: OutputFolder
-    """Folder of the checkpoint; its last part becomes the policy's name."""
+    """Folder of the checkpoint; its name becomes the policy's name."""
     network: Literal["flow", "act", "diffusion"] = "flow"
-    """flow: ours. act, diffusion: LeRobot's ACT or Diffusion Policy at a like size; those have no recipes."""
+    """flow: our own network. act, diffusion: LeRobot's ACT or Diffusion Policy at a similar size; those have
+    no recipes."""
     recipe: Maybe[RecipeName] = None
-    """What the network is shown, and so which methods it can be run with. If not given, mixed-schedule on a
-    table and prefix for a mobile robot: rows that are final after one call blur when its fingers close."""
+    """Inputs of the network in training, and so the methods that it can be run with. If not given,
+    mixed-schedule on a table and prefix for a mobile robot, as rows that are final after one call blur the
+    moment when its fingers close."""
     max_delay: Maybe[AnyRows] = None
-    """Most committed rows, or longest offset; as the recipe has it if not given."""
+    """Largest number of committed rows, or longest offset; the recipe's default if not given."""
     shared_observation: bool = False
-    """For recipe offset: all offsets of a sample in one sequence, with a network for that."""
+    """For recipe offset: train all offsets of a sample in one sequence, with a network for that."""
     labels: Literal["base", "world"] = "base"
-    """What actions of a mobile robot refer to. base: the hand in the base, and the base from where it stands.
-    world: both in the world."""
+    """Frames of a mobile robot's actions. base: the end effector in the base, and the base relative to its
+    pose. world: both in the world."""
     no_joints: bool = False
-    """The network sees the hand alone, and not the arm's joints: for demonstrations of people
-    who carried the gripper themselves."""
+    """Show the network only the end effector's pose, not the arm's joints: for demonstrations in which a
+    person carried the gripper."""
     init: Maybe[str] = None
-    """Policy to start from: a folder, or the name of a shipped one. With --dataset either a
-    state-based one, so that the task need not be learned from pictures, or a vision policy."""
+    """Policy to start from: a folder, or the name of a shipped one. With --dataset either a state-based
+    policy, so that the task need not be learned from images, or a vision policy."""
     execution_horizon: Maybe[Rows] = None
-    """Rows after which the policy is best asked again, kept in the checkpoint; as the method has it if not
-    given."""
+    """Best number of rows to run before the next request, stored in the checkpoint; the method's own number
+    if not given."""
     seed: Seed = 0
-    """Decides demonstrations, initial weights and everything that is drawn in training."""
+    """Seed of the demonstrations, the initial weights and all random draws in training."""
     episodes: Maybe[Count] = None
-    """Demonstrated episodes per task; the task's own number if not given. With --dataset these are added
-    without pictures, none if not given: their scene states get errors like those of recorded ones."""
+    """Demonstrated episodes per task; the task's own number if not given. With --dataset these are extra
+    episodes without images, none if not given: their scene states get errors like those of recorded ones."""
     steps: Maybe[Steps] = None
-    """Gradient steps; as the training code has it if not given, and so are the next three."""
+    """Gradient steps; the training code's default if not given, as for the next three options."""
     batch_size: Maybe[Annotated[int, Within(1, 65_536)]] = None
     """Samples per step."""
     learning_rate: Maybe[Annotated[float, Within(0, 10, is_above=True)]] = None
     """Largest learning rate."""
     width: Maybe[Annotated[int, Within(32, 8192, multiple_of=32)]] = None
-    """Width of a token in the network, a multiple of 32, or of the residual head's layers; not with --init,
+    """Width of a token in the network, or of the residual head's layers; a multiple of 32. Not with --init,
     which has its own."""
     workers: Processes = 2
-    """Processes that share the collecting of demonstrations; those do not depend on their number."""
+    """Processes that collect demonstrations; the result does not depend on their number."""
     threads: Processes = 1
-    """Threads that train; another number rounds differently and gives slightly different weights."""
+    """Training threads; another number rounds differently and gives slightly different weights."""
     device: str = "cpu"
-    """With --dataset of an env: where the training runs, cpu or cuda."""
+    """With --dataset of an env: device of the training, cpu or cuda."""
     dataset: Several[InputFolder] = ()
-    """LeRobot datasets made by `record`: those with pictures make a vision policy, those without a
-    state-based one. Or recordings of an env by `record --env`: they make a policy of its numbers."""
+    """LeRobot datasets made by `record`: with images for a vision policy, without for a state-based policy.
+    Or recordings of an env by `record --env`, for a policy of its numbers."""
     only: Literal["all", "human", "policy"] = "all"
-    """With --dataset made of runs by `log export`: whose commands to learn from. human: those of a person who
-    took over, policy: the others, all: both. Pauses and handovers are left out in any case."""
+    """With --dataset made by `log export`: whose commands to learn from. human: those of an operator who took
+    over; policy: the others; all: both. Pauses and handovers are always left out."""
     horizon: Maybe[Rows] = None
     """With --dataset of an env: rows of a chunk, each a step of the env; 16 if not given."""
     random_views: Maybe[AnyCount] = None
-    """With --dataset: number of randomized views: pictures of new scenes with the robot anywhere, so that
-    its place says nothing of where things are; 20,000 for a mobile robot and 0 otherwise if not given."""
+    """With --dataset: number of randomized views: images of new scenes with the robot at random poses, so
+    that its pose does not reveal where objects are; if not given, 20,000 for a mobile robot and 0
+    otherwise."""
     estimator_steps: Maybe[AnyCount] = None
-    """With --dataset: gradient steps of the encoder, which estimates the scene from pictures. That of a
-    vision policy to start from is trained on for so long, and stays as it is if not given."""
+    """With --dataset: gradient steps of the encoder, which estimates the scene from images. The encoder of a
+    vision policy in --init is trained further for this many steps, and stays unchanged if not given."""
     demonstrations: Maybe[KeptFile] = None
-    """An .npz file to take the demonstrations from, or to keep them in if it is not there yet."""
+    """An .npz file to read the demonstrations from; it is written if it does not exist yet."""
     json: Maybe[OutputFile] = None
-    """Write what was done to this file, as JSON."""
+    """Write a report of the training to this file, as JSON."""
 
     def main(self) -> int:
         refuse_trained(self.output)
@@ -163,7 +165,7 @@ class Train:
         return 0
 
     def report(self, what: str, *, num_steps: int, num_samples: int, times: Mapping[str, float]) -> None:
-        """Say what was trained, and write it to a file if one is named.
+        """Print what was trained, and write it to --json.
 
         RobotRuntimeError: its loss is far off.
         """
@@ -180,7 +182,7 @@ class Train:
         self._refuse_loss(training.get("final_loss"))
 
     def _refuse_loss(self, loss: float | None) -> None:
-        """RobotRuntimeError: the network has learned nothing."""
+        """Raise RobotRuntimeError if the network has learned nothing."""
         if loss is None or (np.isfinite(loss) and (loss <= MOST_LOSS or self.network != "flow")):
             return
         raise RobotRuntimeError(
@@ -191,7 +193,7 @@ class Train:
 
     @property
     def is_mobile(self) -> bool:
-        """Whether the first task is one of a mobile robot; the others have to be like it."""
+        """Whether the first task is for a mobile robot; all tasks must be of the same kind."""
         return self.task[0] in provider("simulation").HOUSEHOLD_TASKS
 
     @property
@@ -200,7 +202,7 @@ class Train:
         return self.recipe or ("mixed-schedule" if is_on_table else "prefix")
 
     def _recipe(self) -> "Recipe":
-        """The recipe with its options; InvalidValueError if they do not go together."""
+        """Return the recipe with its options; InvalidValueError if they do not go together."""
         from policies.flow.recipes import NEEDS_INIT, make_recipe, refuse_beyond_chunk
         from robot_runtime.core.policy_info import checked_execution_horizon
 
@@ -242,7 +244,7 @@ class Train:
     def _train(
         self, recipe: "Recipe", demonstrations: "Sequence[Demonstration]", progress: Progress
     ) -> tuple[int, int]:
-        """Write the checkpoint; returns the numbers of steps and of samples."""
+        """Write the checkpoint; return the numbers of steps and of samples."""
         from policies.flow.checkpoint import load
         from policies.flow.recipes import Residual
         from policies.flow.residual import ResidualConfig, train_residual
@@ -269,30 +271,30 @@ class Train:
             if init is None
             else fine_tuning(recipe, seed=self.seed)
         )
-        told = provider("simulation").training_data(self, demonstrations, init, progress)
-        config = replace(start, features=told.features, **given)
+        data = provider("simulation").training_data(self, demonstrations, init, progress)
+        config = replace(start, features=data.features, **given)
         progress.update(bar, total=config.steps)
         train(
-            told.demonstrations,
+            data.demonstrations,
             config,
-            schema=told.schema,
-            action_spec=told.spec,
+            schema=data.schema,
+            action_spec=data.spec,
             folder=self.output,
-            init=init if told.init is None else told.init,
+            init=init if data.init is None else data.init,
             hand_pose=provider("simulation").hand_poses_of(self.task[0]),
             execution_horizon=self.execution_horizon,
-            notes={"tasks": ", ".join(self.task), **self.datasets(), **told.notes},
+            notes={"tasks": ", ".join(self.task), **self.datasets(), **data.notes},
             on_step=on_step,
         )
-        return config.steps, len(told.demonstrations)
+        return config.steps, len(data.demonstrations)
 
     def datasets(self) -> dict[str, object]:
-        """What the card says of them."""
+        """Return the card's entries on the datasets."""
         names = ", ".join(folder.resolve().name for folder in self.dataset)
         return {"datasets": names} if names else {}
 
     def given(self, *names: str) -> dict[str, Any]:
-        """Those of these options that are not left to the training code."""
+        """Return those of these options that are given, and not left to the training code."""
         options = {name: getattr(self, name) for name in names}
         return {name: value for name, value in options.items() if value is not None}
 
@@ -302,21 +304,21 @@ class Train:
         demonstrations: "Sequence[Demonstration]",
         progress: Progress,
     ) -> int:
-        """Write LeRobot's files and our metadata; returns the number of steps."""
+        """Write LeRobot's files and our metadata; return the number of steps."""
         from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 
         given = self.given("steps", "batch_size", "learning_rate", "width")
         if self.is_mobile:
             given.setdefault("steps", MOBILE_STEPS)
         config = LeRobotTrainConfig(network=network, seed=self.seed, **given)
-        told = provider("simulation").training_data(self, demonstrations, None, progress)
+        data = provider("simulation").training_data(self, demonstrations, None, progress)
         bar = progress.add_task(f"train {network}", note="", total=config.steps)
         train_lerobot(
-            told.demonstrations,
+            data.demonstrations,
             config,
-            schema=replace(told.schema, cameras={}),
-            action_spec=told.spec,
-            features=told.features,
+            schema=replace(data.schema, cameras={}),
+            action_spec=data.spec,
+            features=data.features,
             folder=self.output,
             on_step=report_steps(progress, bar),
         )
@@ -324,7 +326,7 @@ class Train:
 
 
 def refuse_trained(output: Path) -> None:
-    """InvalidValueError: a policy is there, that took as long to train."""
+    """Raise InvalidValueError if the folder holds a trained policy."""
     if (output / "config.json").is_file():
         raise InvalidValueError(
             f"--output {output} holds a trained policy: name another folder, or remove that one first"
@@ -332,7 +334,7 @@ def refuse_trained(output: Path) -> None:
 
 
 def _refuse_unknown_tasks(init: str, tasks: Sequence[TaskName]) -> None:
-    """InvalidValueError: the policy to start from has not learned them."""
+    """Raise InvalidValueError if the policy to start from has not learned the tasks."""
     from policies.flow.checkpoint import load
 
     make_task = provider("simulation").make_task

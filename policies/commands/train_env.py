@@ -1,4 +1,4 @@
-"""What `robot-runtime train --dataset` makes of steps that `record --env` recorded."""
+"""`robot-runtime train --dataset` on steps that `record --env` recorded."""
 
 import time
 from dataclasses import replace
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from policies.commands.train import Train
 
 HORIZON = 16
-"""Rows of a chunk, if nothing is said."""
+"""Default number of rows of a chunk."""
 
 
 def are_steps(folders: tuple[Path, ...]) -> bool:
-    """Whether these are recordings of an env's steps; InvalidValueError: only some are."""
+    """Return whether these are recordings of an env's steps; InvalidValueError: only some are."""
     found = [(folder / FILE).is_file() for folder in folders]
     if any(found) and not all(found):
         raise InvalidValueError("recordings of an env and datasets with a robot's parts cannot be mixed")
@@ -28,7 +28,7 @@ def are_steps(folders: tuple[Path, ...]) -> bool:
 
 
 def load_steps(folders: tuple[Path, ...]) -> RecordedSteps:
-    """All episodes; InvalidValueError: they are of different envs."""
+    """Return all episodes; InvalidValueError: they are of different envs."""
     recordings = [RecordedSteps.load(folder) for folder in folders]
     first = recordings[0]
     for folder, each in zip(folders, recordings, strict=True):
@@ -40,7 +40,7 @@ def load_steps(folders: tuple[Path, ...]) -> RecordedSteps:
 
 
 def main(options: "Train") -> int:
-    """Train a policy of an env's numbers, as the options say."""
+    """Train a policy of an env's numbers; return the exit code."""
     from policies.flow.checkpoint import load
     from policies.flow.recipes import make_recipe, refuse_beyond_chunk
     from policies.flow.steps import demonstrations_of, spec_of

@@ -13,7 +13,7 @@ from robot_runtime.error_text import drop_mujoco_gl, sentence
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    argv: instead of the process's own, which then also keeps its signals and its logging.
+    argv: replaces the process's own arguments; the process then also keeps its signals and its logging.
     """
     ending = None
     if argv is None:
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ended_with(argv: list[str] | None, ending: ShutdownHandler | None) -> int:
-    """Run the command line; the exit code of what ends in a sentence, or in none."""
+    """Run the command line; return its exit code, and print an error that has a sentence for the user."""
     try:
         try:
             drop_mujoco_gl()
@@ -40,14 +40,14 @@ def _ended_with(argv: list[str] | None, ending: ShutdownHandler | None) -> int:
     except BrokenPipeError:
         if not _stdout_has_no_reader():
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left in its buffer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is left in its buffer
         return exit_code(signal.SIGPIPE)
     except BaseException as error:
         if ending is not None and (number := ending.behind(error)) is not None:
             ending.end(number)
-        if (said := sentence(error)) is None:
+        if (message := sentence(error)) is None:
             raise
-        print(f"error: {said}", file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr)
         return 1
     finally:
         if ending is not None:
@@ -55,7 +55,7 @@ def _ended_with(argv: list[str] | None, ending: ShutdownHandler | None) -> int:
 
 
 def _stdout_has_no_reader() -> bool:
-    """Whether it is a pipe whose reader is gone, as after `| head`."""
+    """Return whether standard output is a pipe whose reader is gone, as after `| head`."""
     poll = select.poll()
     poll.register(sys.stdout, select.POLLOUT)
     return any(event & select.POLLERR for _, event in poll.poll(0))

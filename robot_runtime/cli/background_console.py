@@ -1,9 +1,8 @@
-"""Lines written by a thread of their own: `BackgroundConsole`, so that no writer waits for a terminal.
+"""`BackgroundConsole` writes lines in its own thread, so that no caller waits for a terminal.
 
 control thread ── say, logging ─► queue ─► thread ─► standard output, standard error
 
-A terminal that was halted with Ctrl-S, or a pipe that nobody empties, would keep a robot from its next
-command.
+Without it, a terminal halted with Ctrl-S or a pipe that no one reads would delay a robot's next command.
 """
 
 import contextlib
@@ -16,13 +15,13 @@ from threading import Thread
 from typing import Self
 
 MOST = 1000
-"""Lines that wait; more are lost."""
+"""Lines that can be queued; further ones are dropped."""
 END_S = 0.5
-"""How long the end waits for them [s]."""
+"""How long leaving the context waits for queued lines [s]."""
 
 
 class BackgroundConsole:
-    """A context manager, inside which `say` and Python's log never wait, and fail for no closed pipe."""
+    """Context manager in which `say` and Python's logging never block and never fail on a closed pipe."""
 
     def __init__(self) -> None:
         self._waiting: Queue[Callable[[], None]] = Queue(MOST)
@@ -33,7 +32,7 @@ class BackgroundConsole:
         root = logging.getLogger()
         self._handlers = root.handlers
         root.handlers = [_Later(each, self._put, self._clear) for each in self._handlers]
-        Thread(target=self._write, name="aside", daemon=True).start()
+        Thread(target=self._write, name="console", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -43,7 +42,7 @@ class BackgroundConsole:
         logging.getLogger().handlers = self._handlers
 
     def say(self, line: str) -> None:
-        """One line on standard output, soon."""
+        """Queue a line for standard output."""
 
         def write() -> None:
             self._clear()
@@ -52,7 +51,7 @@ class BackgroundConsole:
         self._put(write)
 
     def status(self, line: str) -> None:
-        """A line that the next one replaces, for a terminal."""
+        """Queue a status line, which the next line replaces on a terminal."""
 
         def write() -> None:
             self._has_status = True
@@ -61,11 +60,11 @@ class BackgroundConsole:
         self._put(write)
 
     def write(self, text: str) -> None:
-        """As it is: a beep."""
+        """Queue text without a newline, such as a beep."""
         self._put(lambda: print(text, end="", flush=True))
 
     def _clear(self) -> None:
-        """Take a status line away."""
+        """Erase the status line."""
         if self._has_status:
             self._has_status = False
             print("\r\x1b[K", end="", flush=True)
@@ -83,7 +82,7 @@ class BackgroundConsole:
 
 
 class _Later(logging.handlers.QueueHandler):
-    """Formats at once, and has the other write it later."""
+    """Formats a record at once and queues it for the wrapped handler."""
 
     def __init__(
         self,

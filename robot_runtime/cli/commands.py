@@ -1,11 +1,11 @@
-"""The commands of all installed packages: found by their entry points, imported when they are typed.
+"""Finds the commands of all installed packages by entry point, and imports a command when it is used.
 
 [project.entry-points."robot_runtime.commands"]
 train = "policies.commands.train:Train"                                 a command: a dataclass with `main`
 capture = "calibration.commands.capture"                                a group: a module
 "capture.label" = "calibration.commands.capture.label:CaptureLabel"     a command of that group
 
-Help of all, or of a group, imports nothing: the line on each is the first sentence of its docstring, read
+The help of a group imports no command: the line for each command is the first sentence of its docstring, read
 from the source file.
 """
 
@@ -23,22 +23,22 @@ GROUP = "robot_runtime.commands"
 PROGRAM = "robot-runtime"
 DESCRIPTION = "Run learned policies on robots in real time, or in simulation."
 _FIRST = ("demo", "serve", "run", "eval", "train", "record", "teleop")
-"""In help of all, before the others."""
+"""Commands that the help lists first."""
 
 
 @cache
 def commands() -> dict[tuple[str, ...], EntryPoint]:
-    """Every command and every group, by its words."""
+    """Return every command and group, by the words that name it."""
     found = {tuple(each.name.split(".")): each for each in entry_points(group=GROUP)}
 
-    def place(words: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    def rank(words: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
         return _FIRST.index(words[0]) if words[0] in _FIRST else len(_FIRST), words
 
-    return {words: found[words] for words in sorted(found, key=place)}
+    return {words: found[words] for words in sorted(found, key=rank)}
 
 
 def named(words: Sequence[str]) -> tuple[str, ...]:
-    """What the first words name, as far as they do: a command, a group, or all, ()."""
+    """Return the command or group that the first words name; () if they name none."""
     for number in (2, 1):
         if (first := tuple(words[:number])) in commands():
             return first
@@ -50,7 +50,7 @@ def is_group(name: tuple[str, ...]) -> bool:
 
 
 def summary(entry: EntryPoint) -> str:
-    """First sentence of the docstring of a command, or of a group's module; empty: it has none."""
+    """Return the first sentence of the docstring of a command or a group's module; empty without one."""
     root, *rest = entry.module.split(".")
     spec = find_spec(root)
     if spec is None or spec.origin is None:
@@ -70,7 +70,7 @@ def summary(entry: EntryPoint) -> str:
 
 
 def help_of(group: tuple[str, ...]) -> str:
-    """Help of a group of commands, or of all."""
+    """Return the help of a group of commands; () is the group of all commands."""
     program, entries = " ".join((PROGRAM, *group)), commands()
     inside = [words for words in entries if words[:-1] == group]
     width = max(len(words[-1]) for words in inside)
@@ -81,7 +81,7 @@ def help_of(group: tuple[str, ...]) -> str:
 
 
 def _answer_group(group: tuple[str, ...], rest: Sequence[str]) -> int:
-    """What a group answers when no command of it was typed; the exit code."""
+    """Print the help, or the error for a missing or unknown command of a group; return the exit code."""
     if rest and rest[0] in ("-h", "--help"):
         print(help_of(group))
         return 0
@@ -100,7 +100,7 @@ def _answer_group(group: tuple[str, ...], rest: Sequence[str]) -> int:
 
 
 def parsed(kind: type, name: Sequence[str], words: Sequence[str]) -> Any:
-    """A command's options as they were typed, not tried yet."""
+    """Return a command with its options parsed but not checked."""
     import tyro
     from tyro.conf import FlagCreatePairsOff
 
@@ -117,7 +117,7 @@ def parsed(kind: type, name: Sequence[str], words: Sequence[str]) -> Any:
 
 
 def run_command(argv: list[str] | None) -> int:
-    """Parse, try the options, and run; returns the exit code."""
+    """Parse the options, check them and run the command; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
     name = named(words)
     rest = words[len(name) :]

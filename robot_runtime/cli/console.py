@@ -1,7 +1,7 @@
-"""What commands print to: `plain_console`, which takes text as it is.
+"""`plain_console`: the console that commands print to, which prints text unchanged.
 
-Rich reads square brackets as its own marks, and a title "late [ms]" would lose its unit without a word. And
-it ends the process where a pipe has lost its reader, before results are written.
+By default Rich reads square brackets as markup, so that a title "late [ms]" silently loses its unit, and
+ends the process when a pipe loses its reader, before results are written.
 """
 
 import os
@@ -10,12 +10,11 @@ import sys
 from rich.console import Console
 
 WIDE = 160
-"""Columns of a wide table where no terminal says how many there are."""
+"""Columns of a wide table where output is no terminal."""
 
 
 class PipedConsole(Console):
-    """Where nobody reads any more, as behind `| head -1`, the command goes on without a word: what it does is
-    worth more than what it says."""
+    """Console that goes quiet when its reader is gone, as after `| head -1`, so that the command finishes."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -25,9 +24,10 @@ class PipedConsole(Console):
 
 
 def plain_console(*, is_wide: bool = False, is_error: bool = False) -> Console:
-    """
+    """Return a console without markup.
+
     is_wide: for tables that need more than 80 columns.
-    is_error: to standard error, for what is no result.
+    is_error: print to standard error, for text that is not a result.
     """
     width = WIDE if is_wide and not sys.stdout.isatty() else None
     return PipedConsole(markup=False, stderr=is_error, width=width)

@@ -1,6 +1,6 @@
-"""What options take: every number has a range, every path says what it is for, and `check` tries them first.
+"""Option types and their rules: ranges of numbers, uses of paths; `check` applies them before a command runs.
 
-A rule stands in the option's annotation, so that a command is refused in one sentence before it has begun:
+A rule is part of the option's annotation, so that an invalid command is refused in one sentence:
 
     delay_ms: Milliseconds = 0.0
     json: Maybe[OutputFile] = None
@@ -30,21 +30,21 @@ from robot_runtime.transport.address import (
 
 
 class Rule(ABC):
-    """What one option takes."""
+    """Rule that the value of an option must satisfy."""
 
     @abstractmethod
     def complaint(self, value: Any) -> str | None:
-        """What is wrong with the value, to stand behind the option's name; None if nothing is."""
+        """Return what is wrong with the value, to follow the option's name; None if it is valid."""
 
 
 @dataclass(frozen=True)
 class Within(Rule):
-    """A finite number in [low, high]."""
+    """Requires a finite number in [low, high]."""
 
     low: float
     high: float
     is_above: bool = False
-    """Whether it has to be above `low`."""
+    """Whether `low` itself is excluded."""
     multiple_of: int = 1
     """For whole numbers."""
 
@@ -59,7 +59,7 @@ class Within(Rule):
 
 @dataclass(frozen=True)
 class Filled(Rule):
-    """At least one value."""
+    """Requires at least one value."""
 
     def complaint(self, value: tuple[object, ...]) -> str | None:
         return None if value else "takes at least one value, got none"
@@ -67,7 +67,7 @@ class Filled(Rule):
 
 @dataclass(frozen=True)
 class AtMostOne(Rule):
-    """No value, or one."""
+    """Requires no value or one."""
 
     def complaint(self, value: tuple[object, ...]) -> str | None:
         return None if len(value) < 2 else f"takes at most one value, got {' '.join(map(str, value))}"
@@ -75,7 +75,7 @@ class AtMostOne(Rule):
 
 @dataclass(frozen=True)
 class Read(Rule):
-    """A file, or a folder, that is there."""
+    """Requires an existing file or folder that can be read."""
 
     is_folder: bool = False
 
@@ -94,15 +94,15 @@ class Read(Rule):
 
 @dataclass(frozen=True)
 class Written(Rule):
-    """A file or a folder to be written; the file's folder has to be there, and so has room in it."""
+    """Requires a file or folder that can be written; a file's folder must exist and have free space."""
 
     is_folder: bool = False
     is_new: bool = False
-    """Whether nothing may be there yet."""
+    """Whether the path must not exist yet."""
     is_kept: bool = False
-    """Whether a file that is there is read instead."""
+    """Whether an existing file is read instead."""
     endings: tuple[str, ...] = ()
-    """Of its name; any if none is given."""
+    """Allowed file name endings; any if empty."""
 
     def complaint(self, value: Path) -> str | None:
         what = "a folder" if self.is_folder else "a file"
@@ -128,12 +128,12 @@ class Written(Rule):
 
 
 _ROOM = 4096
-"""Written on trial [bytes]: a full disk has not even that."""
+"""Size of a trial write [bytes], which fails on a full disk."""
 
 
 @dataclass(frozen=True)
 class Folder(Rule):
-    """A folder that may be there or not."""
+    """Requires a folder, which need not exist."""
 
     def complaint(self, value: Path) -> str | None:
         return f"names a folder, and {value} is a file" if value.is_file() else None
@@ -141,7 +141,7 @@ class Folder(Rule):
 
 @dataclass(frozen=True)
 class Address(Rule):
-    """Where something listens."""
+    """Requires a network address."""
 
     parse: Callable[[str], object]
     """Raises InvalidValueError."""
@@ -156,10 +156,10 @@ class Address(Rule):
 
 @dataclass(frozen=True)
 class Parsed(Rule):
-    """A text of a form of its own."""
+    """Requires text that a function can parse."""
 
     parse: Callable[[str], object]
-    """Raises InvalidValueError, which says what is expected."""
+    """Raises InvalidValueError, which states what is expected."""
 
     def complaint(self, value: str) -> str | None:
         try:
@@ -171,18 +171,18 @@ class Parsed(Rule):
 
 T = TypeVar("T")
 Maybe = Annotated[T | None, arg(help_behavior_hint="(optional)")]
-"""An option without a value of its own."""
+"""Option without a default value."""
 Several = Annotated[
     tuple[T, ...], arg(help_behavior_hint=lambda label: f"(default: {label})" if label else "(optional)")
 ]
-"""As many as wanted, none too."""
+"""Any number of values, or none."""
 Some = Annotated[tuple[T, ...], Filled()]
-"""One or more."""
+"""One or more values."""
 
 HouseholdTask = Literal["clear", "drawer", "fetch", "wipe"]
-"""Those of the mobile robot."""
+"""Tasks of the mobile robot."""
 TaskName = Literal["track", "pick_place", "strike", "conveyor", HouseholdTask, "handover"]
-"""The first four are for the arm on a table, the last for two arms."""
+"""All tasks: the first four are for the arm on a table, the last is for two arms."""
 _TASKS = get_args(TaskName)
 Task = Annotated[
     str,
@@ -203,8 +203,8 @@ SHIPPED_POLICIES = (
     *(f"{task}-seeing" for task in _TASKS[4:8]),
     *(f"{task}-{recipe}" for task in _TASKS[:2] for recipe in ("offset", "masked", "lambda-mask")),
 )
-"""What `policies.load` knows by name, without loading it for a page of help."""
-SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
+"""Names that `policies.load` knows, listed here so that help does not import it."""
+SHIPPED = f"Shipped policies: {', '.join(SHIPPED_POLICIES)}."
 
 Count = Annotated[int, Within(1, 1_000_000)]
 AnyCount = Annotated[int, Within(0, 1_000_000)]
@@ -225,7 +225,7 @@ HeartbeatMs = Annotated[float, Within(1, 60_000)]
 Seconds = Annotated[float, Within(0.001, 1_000_000)]
 Height = Annotated[float, Within(0, 3)]
 ChestHeight = Annotated[float, Within(0.3, 3)]
-"""Of a camera that a person wears, above the floor [m]."""
+"""Height of a camera that a person wears above the floor [m]."""
 InputFile = Annotated[Path, Read()]
 InputFolder = Annotated[Path, Read(is_folder=True)]
 OutputFile = Annotated[Path, Written()]
@@ -245,19 +245,20 @@ def _keep(text: str) -> object:
 
 KeepText = Annotated[str, Parsed(_keep)]
 PolicyAddress = Annotated[str, Address(server_and_name)]
-"""Of a server, or of one of its policies."""
+"""Address of a server, or of one of its policies."""
 OwnAddress = Annotated[str, Address(address_to_listen)]
 HostPort = Annotated[str, Address(host_and_port)]
 PageAddress = Annotated[
     tuple[HostPort, ...] | None, AtMostOne(), arg(metavar="[HOST:PORT]", help_behavior_hint="(optional)")
 ]
-"""None: no page; nothing: one at the usual place."""
+"""None: no page; (): a page at the default address."""
 
 
 def need(*modules: str, extras: Sequence[str] = ()) -> None:
-    """ExtraMissingError now, for modules that a command would import late.
+    """Raise ExtraMissingError now if modules are missing that a command would import late.
 
-    extras: all that the command needs, as several bring the same modules; those of `EXTRA_OF` if not given.
+    extras: the extras that the command needs, as several bring the same modules; those of `EXTRA_OF` if not
+    given.
     """
     if missing := [name for name in modules if find_spec(name) is None]:
         theirs = (EXTRA_OF.get(name, name) for name in missing)
@@ -265,7 +266,7 @@ def need(*modules: str, extras: Sequence[str] = ()) -> None:
 
 
 def check(command: object) -> None:
-    """Try all options of a command; InvalidValueError names the first that cannot work."""
+    """Check all options of a command; InvalidValueError names the first invalid one."""
     assert is_dataclass(command)
     hints = get_type_hints(type(command), include_extras=True)
     for field in fields(command):
@@ -277,14 +278,14 @@ def check(command: object) -> None:
 
 
 def check_option(name: str, hint: object, value: object) -> None:
-    """Try one option; InvalidValueError."""
+    """Check one option; InvalidValueError if it is invalid."""
     for rule, part in rules_for(hint, value):
         if (complaint := rule.complaint(part)) is not None:
             raise InvalidValueError(f"{name} {complaint}")
 
 
 def check_words(kind: object, words: Sequence[str]) -> None:
-    """InvalidValueError for an option of many values that is there twice: only the last would be taken."""
+    """Raise InvalidValueError for an option of many values that is given twice: only the last would count."""
     if not (isinstance(kind, type) and is_dataclass(kind)):
         return
     typed = [word.partition("=")[0].replace("_", "-") for word in words]
@@ -306,13 +307,13 @@ def _takes_many(hint: Any) -> bool:
 
 
 def option_name(name: str, hint: object) -> str:
-    """As it is typed."""
+    """Return the option as the user types it."""
     is_positional = Positional[int].__metadata__[0] in getattr(hint, "__metadata__", ())  # type: ignore[attr-defined]
     return name.upper() if is_positional else "--" + name.replace("_", "-")
 
 
 def rules_for(hint: Any, value: Any) -> Iterator[tuple[Rule, Any]]:
-    """The rules in an annotation, each with the part of the value that it is for; none for None."""
+    """Yield the rules of an annotation, each with the part of the value it applies to; none for None."""
     if value is None:
         return
     origin, inner = get_origin(hint), get_args(hint)
@@ -327,13 +328,13 @@ def rules_for(hint: Any, value: Any) -> Iterator[tuple[Rule, Any]]:
 
 
 def _nearest(path: Path) -> Path:
-    """The path, or the nearest one above it that is there."""
+    """Return the path, or its nearest parent that exists."""
     path = path.resolve()
     return next(each for each in (path, *path.parents) if each.exists())
 
 
 def registry() -> ConstructorRegistry:
-    """How tyro is to read `T | None`: as T, None being for what is not given."""
+    """Return tyro's registry, which reads `T | None` as T; None stands for an option that is not given."""
     out = ConstructorRegistry()
 
     @out.primitive_rule

@@ -1,4 +1,4 @@
-"""What long commands show of how far they are: bars, and lines of what is under way."""
+"""Progress of long commands: bars, and lines for steps of unknown length."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ UNDER_WAY_PERIOD_S = 10.0
 
 @contextmanager
 def under_way(what: str, *, period_s: float = UNDER_WAY_PERIOD_S) -> Iterator[None]:
-    """Of work that cannot say how far it is: a line when it begins, one each period, one when it is done."""
+    """Print a line when work of unknown length begins, one each period, and one when it is done."""
     began_s, is_over = time.monotonic(), Event()
 
     def say(more: str) -> None:
@@ -39,7 +39,7 @@ def under_way(what: str, *, period_s: float = UNDER_WAY_PERIOD_S) -> Iterator[No
 
 
 class _InLog(Progress):
-    """Where no terminal shows a bar: a line a minute of the one that moves, for whoever reads the log."""
+    """Progress without a terminal: prints a line a minute for the bar that moves."""
 
     _logged_at: float | None = None
 
@@ -67,10 +67,10 @@ class _InLog(Progress):
 def counted(
     *, with_notes: bool = False, stays: bool = True, clock: Callable[[], float] = time.monotonic
 ) -> Progress:
-    """So many of so many, and how long the rest will take; without a terminal a line a minute.
+    """Return bars that show a count and the time left; without a terminal, a line a minute.
 
-    with_notes: every bar is added with a `note`, which stands behind it. stays: when all is done, too.
-    clock: seconds.
+    with_notes: every bar is added with a `note`, which is printed after it. stays: keep the bars when all is
+    done. clock: [s].
     """
     notes = [TextColumn("{task.fields[note]}", markup=False)] if with_notes else []
     what = TextColumn("{task.description}", markup=False)
@@ -90,10 +90,10 @@ def counted(
 
 
 def advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:
-    """What moves a bar when called with (done, in all)."""
+    """Return a function (done, total) that moves a bar."""
     return lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 def report_steps(progress: Progress, bar: TaskID) -> Callable[[int, float], None]:
-    """What moves a bar when called with (steps done, loss)."""
+    """Return a function (steps done, loss) that moves a bar."""
     return lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}")

@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM: whatever a command is doing, it ends within two seconds, with one line.
+"""Ctrl-C and SIGTERM: they end any command within two seconds, with one line.
 
     signal ─┬► handler in the main thread: raises `Ended`, and every `with` closes what it holds
-            └► pipe ─► watching thread: GRACE_S later it ends what is still there, child processes too
+            └► pipe ─► watching thread: GRACE_S later it ends the process and its children
 
-The second way asks nothing of the main thread, which may be in C code for long, or in clean-up that hangs.
+The second path does not need the main thread, which may be in long C code, or in clean-up that hangs.
 """
 
 import gc
@@ -22,26 +22,26 @@ from typing import NoReturn
 from robot_runtime.signals import Ended, handled
 
 GRACE_S = 1.5
-"""For clean-up."""
+"""Time for clean-up."""
 SAY_S = 0.1
-"""For a line to a terminal or a pipe."""
+"""Time to write a line to a terminal or a pipe."""
 START_S = 1.0
-"""For the thread that writes it to begin, on a machine that is busy."""
+"""Time for the thread that writes it to start, on a busy machine."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OTHERS = (signal.SIGHUP, signal.SIGTSTP)
-"""Which a command may take for orders to end, too."""
+"""Signals that a command may also handle as requests to end."""
 
 
 def exit_code(number: int) -> int:
-    """As a shell says of what a signal has ended: 130 after SIGINT, 143 after SIGTERM."""
+    """Return the exit code of a shell for a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
     return 128 + number
 
 
 class ShutdownHandler:
-    """How the process ends if it is told to."""
+    """Ends the process on SIGINT and SIGTERM."""
 
     def __init__(self) -> None:
-        """Takes over both signals."""
+        """Install handlers for both signals."""
         self._number: int | None = None
         self._has_spoken = False
         reader, writer = os.pipe()
@@ -52,14 +52,13 @@ class ShutdownHandler:
             signal.signal(number, self._take)
 
     def behind(self, error: BaseException) -> int | None:
-        """The signal to which a command's end is due; an import that is interrupted fails in any words."""
+        """Return the signal behind a command's error: an interrupted import can raise any error."""
         return error.number if isinstance(error, Ended) else self._number
 
     def end(self, number: int) -> NoReturn:
-        """End the process, once what it had open is closed; says the one line.
+        """End the process and its children once its resources are closed, and print the one line.
 
-        What is left of other processes goes with it. To take down an interpreter with torch in it would take
-        as long as all the rest.
+        It skips the interpreter's own shutdown, which would take as long as all the rest with torch loaded.
         """
         for pid in _descendants(os.getpid()):
             with suppress(ProcessLookupError):
@@ -70,17 +69,17 @@ class ShutdownHandler:
         os._exit(exit_code(number))
 
     def leave_at_once(self) -> None:
-        """From here on nothing is left to be closed."""
+        """From now on a signal ends the process at once: nothing is left to close."""
         if self._number is None:
             for number in _SIGNALS:
                 signal.signal(number, self._exit)
 
     def leave(self, code: int) -> NoReturn:
-        """End the process, in which nothing is left to be closed, and take nothing down: where torch is
-        loaded that takes a second, and several where the processors are busy."""
+        """End the process once nothing is left to close, without the interpreter's shutdown, which takes a
+        second with torch loaded, and several on a busy machine."""
         self.leave_at_once()
         if code:
-            gc.collect()  # an error has kept locks of worker processes, which would be said to be leaked
+            gc.collect()  # an error may hold locks of worker processes, which would be reported as leaked
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
@@ -89,8 +88,8 @@ class ShutdownHandler:
     def _take(self, number: int, frame: FrameType | None) -> None:
         self._number = number
         for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)  # clean-up is not to be interrupted
-        sys.unraisablehook = lambda unraisable: None  # where nobody can catch it, the thread ends the process
+            signal.signal(each, signal.SIG_IGN)  # clean-up must not be interrupted
+        sys.unraisablehook = lambda unraisable: None  # if nothing catches it, the thread ends the process
         raise Ended(number)
 
     def _exit(self, number: int, frame: FrameType | None) -> None:
@@ -101,16 +100,16 @@ class ShutdownHandler:
             pass
         time.sleep(GRACE_S)
         if os.isatty(1):
-            _say(1, b"\x1b[?25h\n")  # a progress bar has hidden the cursor
+            _say(1, b"\x1b[?25h\n")  # show the cursor that a progress bar hid
         self.end(number)
 
 
 @contextmanager
 def own_handler(handle: Callable[[int], None], *, also: Sequence[int] = ()) -> Iterator[None]:
-    """Both signals call `handle`, for a command that has an order to end in; no time is set meanwhile.
+    """Both signals call `handle`, for a command that ends in its own order, without a time limit.
 
-    also: others that do, unless they are ignored, as under `nohup`.
-    What is left to do after the block has GRACE_S if a signal has come in it.
+    also: further signals that call it, unless they are ignored, as under `nohup`.
+    If a signal came inside the block, the work after it has GRACE_S.
     """
     taken: list[int] = []
 
@@ -129,9 +128,9 @@ def own_handler(handle: Callable[[int], None], *, also: Sequence[int] = ()) -> I
 
 
 def _say(descriptor: int, words: bytes) -> None:
-    """Unless nobody takes them: a terminal that is halted, or a pipe that is full, would keep the process.
+    """Write words, but do not block on a halted terminal or a full pipe.
 
-    By a thread, as nothing tells before whether a terminal takes all of it.
+    A thread writes them, as nothing shows beforehand whether a terminal accepts all of it.
     """
     begun, done = allocate_lock(), allocate_lock()
     begun.acquire()
@@ -149,7 +148,7 @@ def _say(descriptor: int, words: bytes) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Child processes, theirs too; none where the system does not list them."""
+    """Return all descendant processes; none where the system does not list them."""
     out = []
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):

@@ -1,1 +1,1 @@
-"""Commands that run a robot and look at what it did."""
+"""Commands that run a robot and inspect its runs."""

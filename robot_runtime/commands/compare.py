@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 class Compare:
     """Compare the logged runs of one policy, method or robot with those of another.
 
-    Trials, how they ended, how long they took, how smooth the motion was and how long the robot waited for
-    chunks, with 95 % intervals. Trials with the same seeds are compared seed by seed.
+    Prints how many trials there were, how they ended, how long they took, how smooth the motion was and how
+    long the robot waited for chunks, with 95 % intervals. Trials with the same seeds are compared seed by
+    seed.
     """
 
     a: Annotated[str, Positional]
     """Log of a run, .mcap, or a folder of logs."""
     b: Annotated[str, Positional]
-    """The same of those to compare with a."""
+    """Log or folder of logs to compare with a."""
     json: Maybe[OutputFile] = None
     """Write the results to this file, as JSON."""
 
@@ -50,9 +51,9 @@ class Compare:
 
 
 def trials_at(path: Path, damage: list[str]) -> "list[Trial]":
-    """Those of a log, or of all logs of a folder. InvalidValueError: there are none.
+    """Return the trials of a log, or of all logs of a folder. InvalidValueError: there are none.
 
-    damage: takes what is missing, a sentence for each log.
+    damage: gets a sentence on what is missing for each damaged log.
     """
     from robot_runtime.evaluation.compare import trials_of
 
@@ -77,7 +78,7 @@ def _plain(trial: "Trial") -> dict[str, object]:
 
 
 def show(found: "Comparison", names: Sequence[str]) -> None:
-    """Print it as a table."""
+    """Print the comparison as a table."""
     from rich.table import Table
 
     from robot_runtime.cli.console import plain_console
@@ -95,13 +96,13 @@ def show(found: "Comparison", names: Sequence[str]) -> None:
     table.add_column("what it is")
     for row in found.rows:
         meaning = FIGURES.get(row.name, "of the trials of which it is known")
-        table.add_row(row.name, _said(row.a), _said(row.b), _between(row.difference_95), meaning)
+        table.add_row(row.name, _figure(row.a), _figure(row.b), _between(row.difference_95), meaning)
     console.print(table)
     if any(row.difference_95 is None for row in found.rows):
         console.print("–: too few trials for an interval", highlight=False)
 
 
-def _said(value: float | None) -> str:
+def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 

@@ -1,4 +1,4 @@
-"""Look at LeRobot v3 datasets, and make others of them, before a policy is trained with one."""
+"""Check, merge, split and relabel LeRobot v3 datasets."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -42,25 +42,25 @@ _COLOURS = {"good": "green", "doubtful": "yellow", "unusable": "red"}
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Say which episodes of a LeRobot v3 dataset can be learned from, and what is wrong with the others.
+    """Check which episodes of a dataset are usable for training, and report faults.
 
-    Any dataset, ours or a stranger's. Every picture is decoded. Exit code 1: an episode, or the dataset as a
-    whole, is unusable.
+    Takes any LeRobot v3 dataset. Decodes every image. Exit code 1: an episode, or the dataset as a whole, is
+    unusable.
     """
 
     folder: Folder
     """The dataset."""
     robot: Maybe[str] = None
-    """The robot that was recorded, as for run: what its limits forbid is found. Its devices are not needed
-    when it is a file."""
+    """The recorded robot, as for run; values beyond its limits are reported. A robot file needs no devices
+    here."""
     task: Maybe[TaskName] = None
-    """In place of --robot, the task in simulation that was recorded: its robot's limits and reach."""
+    """The recorded task in simulation, in place of --robot: checks its robot's limits and reach."""
     pictures: Literal["all", "none"] = "all"
-    """none: look at the numbers only, which takes seconds."""
+    """none: check the numbers only, which takes seconds."""
     all: bool = False
-    """Show good episodes too when there are many."""
+    """List good episodes too when there are many."""
     json: Maybe[OutputFile] = None
-    """Write everything that was found to this file."""
+    """Write all findings to this file, as JSON."""
 
     def main(self) -> int:
         need("pyarrow", "av", extras=("lerobot",))
@@ -92,7 +92,8 @@ class Check:
 
 
 def _of_robot(text: str, names: list[str]) -> "Robot":
-    """names: of the numbers of the dataset's state, which say how many joints a part has."""
+    """Return the robot. names: of the numbers of the dataset's state, which give a part's number of
+    joints."""
     from robot_runtime.dataset.check.dataset import Robot
     from robot_runtime.dataset.check.reach import bounds_of
     from robot_runtime.robot_file import open_robot
@@ -110,7 +111,7 @@ def _of_robot(text: str, names: list[str]) -> "Robot":
 
 
 def _joints_in(names: list[str]) -> dict[str, tuple[str, ...]]:
-    """Part -> its joints, those of which a velocity is measured too; and else all its numbers."""
+    """Return part -> its joints: those whose velocity is also measured, else all its numbers."""
     parts: dict[str, list[str]] = {}
     for name in names:
         part, _, column = name.partition(".")
@@ -124,9 +125,9 @@ def _joints_in(names: list[str]) -> dict[str, tuple[str, ...]]:
 
 
 def show(report: "Report", folder: Path, *, every: bool) -> None:
-    """On the terminal.
+    """Print the report.
 
-    every: with those that are good.
+    every: include good episodes.
     """
     console = plain_console()
     table = Table(box=None, pad_edge=False)
@@ -149,16 +150,16 @@ def show(report: "Report", folder: Path, *, every: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
-    """Make one dataset of several of the same robot, in a folder of its own.
+    """Merge several datasets of the same robot into a new one.
 
-    Columns are matched by name, in the order of the first; another robot's are refused. Videos are copied,
-    not encoded again. What was said of episodes afterwards goes with them.
+    Columns are matched by name, in the order of the first dataset; a dataset of another robot is refused.
+    Videos are copied, not encoded again. Later annotations of episodes are kept.
     """
 
     folders: Annotated[Positional[Annotated[tuple[InputFolder, ...], Filled()]], arg(metavar="FOLDER")]
     """The datasets, two or more."""
     output: NewFolder
-    """Where the new one goes."""
+    """Folder of the new dataset."""
 
     def main(self) -> int:
         need("pyarrow", "av", "lerobot", extras=("lerobot",))
@@ -175,9 +176,9 @@ class Merge:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Make several datasets of one, each in a folder of its own inside the output.
+    """Split a dataset into several, each in its own folder inside the output.
 
-    One of --episodes, --share and --by says how.
+    One of --episodes, --share and --by selects how.
     """
 
     folder: Folder
@@ -185,13 +186,13 @@ class Split:
     output: NewFolder
     """Folder of the new datasets."""
     episodes: Several[str] = ()
-    """0:10 12 20:, those go into chosen, the others into rest."""
+    """Episodes, as in 0:10 12 20:, that go into the dataset chosen; the others go into rest."""
     share: Maybe[Annotated[float, Within(0, 1, is_above=True)]] = None
-    """So much of all episodes, drawn by --seed, goes into train, the others into test."""
+    """Share of all episodes, drawn with --seed, that goes into the dataset train; the others go into test."""
     by: Maybe[Literal["outcome", "task", "verdict"]] = None
-    """One dataset for each: outcome of an episode, task, or what check says of it."""
+    """Make one dataset for each outcome, each task, or each verdict of check."""
     seed: Seed = 0
-    """Of --share."""
+    """Seed of --share."""
 
     def main(self) -> int:
         need("pyarrow", "av", "lerobot", extras=("lerobot",))
@@ -229,21 +230,24 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Relabel:
-    """Give episodes another task or outcome. The old one stays in meta/annotations.jsonl, with who said so
-    and when; stock LeRobot sees the new one."""
+    """Change the task or outcome of episodes.
+
+    The old value stays in meta/annotations.jsonl, with the author and time of the change; stock LeRobot sees
+    the new value.
+    """
 
     folder: Folder
     """The dataset."""
     episodes: Several[str] = ()
-    """3 5:8, all if not given."""
+    """Episodes to change, as in 3 5:8; all if not given."""
     task: Maybe[str] = None
-    """What they really show."""
+    """The task that they really show."""
     outcome: Maybe[OutcomeName] = None
-    """How they really ended."""
+    """Their real outcome."""
     by: Maybe[str] = None
-    """Who says so; the user who is logged in if not given."""
+    """Author of the change; the user who is logged in if not given."""
     why: str = ""
-    """A word on it."""
+    """A note on the change."""
 
     def main(self) -> int:
         need("pyarrow", "lerobot", extras=("lerobot",))
@@ -257,7 +261,7 @@ class Relabel:
         if self.task is not None and not self.task.strip():
             raise InvalidValueError("--task is a text, got an empty one")
         indices = indices_of(StoredDataset(self.folder), self.episodes or (":",))
-        said = relabel(
+        changes = relabel(
             self.folder,
             indices,
             task=self.task,
@@ -265,7 +269,7 @@ class Relabel:
             by=self.by or who(),
             why=self.why,
         )
-        for each in said:
-            print(f"episode {each.episode}: {each.field} {each.old or 'not said'} -> {each.new}")
-        print(f"{self.folder}: {len({each.episode for each in said})} of {len(indices)} episodes changed")
+        for each in changes:
+            print(f"episode {each.episode}: {each.field} {each.old or 'none'} -> {each.new}")
+        print(f"{self.folder}: {len({each.episode for each in changes})} of {len(indices)} episodes changed")
         return 0

@@ -1,4 +1,4 @@
-"""`robot-runtime keys`: who may use a server."""
+"""`robot-runtime keys`: makes keys for a server and its robots."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +9,10 @@ from robot_runtime.keys import make_keys
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """Make keys, so that a server can be used from other machines: one folder for it, one for each robot.
+    """Make keys for a server and for each robot, so that robots can use it from other machines.
 
-    Copy each folder to its machine and nowhere else. On the server's: `serve --keys keys/server`. On the
-    robot's: `run --keys keys/NAME`.
+    Copy each folder to its machine and nowhere else. Start the server with `serve --keys keys/server`, and a
+    robot with `run --keys keys/NAME`.
     """
 
     robots: Some[str]
@@ -21,8 +21,8 @@ class Keys:
     """Where the folders are made."""
 
     def main(self) -> int:
-        """Make them and say where they belong; returns the exit code."""
+        """Make the keys and print where they belong; return the exit code."""
         for made in make_keys(self.folder, self.robots):
             whose = "the server" if made.name == "server" else f"robot {made.name}"
-            print(f"{made}  for {whose}, nobody else")
+            print(f"{made}  for {whose} only")
         return 0

@@ -1,4 +1,4 @@
-"""`--page` of a run, `open_page`, and of a live calibration, `open_guide_page`."""
+"""Pages of the option --page: of a run, `open_page`, and of a live calibration, `open_guide_page`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,22 +12,22 @@ COMMAND = (sys.executable, "-P", "-m", "robot_runtime.commands.page_child")
 
 
 def open_page(session: Session, address: Sequence[str], *, say: Callable[[str], None]) -> RunPage:
-    """The page of a session that has been entered and keeps a log; a context manager.
+    """Return the page of an entered session that keeps a log; a context manager.
 
-    address: HOST:PORT, or nothing for the usual place. say: gets where the page is.
+    address: (HOST:PORT,), or () for the default address. say: gets a line with the page's address.
     """
     log = session.runner.run_log
     assert log is not None
-    return RunPage(COMMAND, log, session.post, address=_place(address), say=say)
+    return RunPage(COMMAND, log, session.post, address=_host_port(address), say=say)
 
 
 def open_guide_page(address: Sequence[str], *, say: Callable[[str], None]) -> GuidePage:
-    """The page of a live calibration; a context manager. address, say: as of `open_page`."""
-    return GuidePage(COMMAND, address=_place(address), say=say)
+    """Return the page of a live calibration; a context manager. address, say: as for `open_page`."""
+    return GuidePage(COMMAND, address=_host_port(address), say=say)
 
 
-def _place(address: Sequence[str]) -> tuple[str, int] | None:
-    """Host and port; None: nothing was said."""
+def _host_port(address: Sequence[str]) -> tuple[str, int] | None:
+    """Return host and port; None: none is given."""
     if not address:
         return None
     host, port = host_and_port(address[0])

@@ -1,4 +1,4 @@
-"""Look into the log that a run has left, recover one that was cut, cut a part out, export its numbers.
+"""Inspect, recover, cut and export the logs of runs.
 
 Foxglove and other programs for MCAP open a log as it is.
 """
@@ -28,9 +28,9 @@ NewLog = Annotated[Path, Written(is_new=True)]
 
 @dataclass(frozen=True, kw_only=True)
 class LogInfo:
-    """Say what is in a log: of which run it is, how long, what happened, and whether it is whole.
+    """Show what a log contains: the run, its length and events, and whether it is complete.
 
-    Exit code 1: it was cut, or is damaged.
+    Exit code 1: the log was cut or is damaged.
     """
 
     file: Annotated[InputFile, Positional]
@@ -76,13 +76,16 @@ class LogInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class LogRecover:
-    """Write what can be read of a log that was cut, by a kill or a full disk, or is damaged, into one that
-    every program opens. What is missing is noted in it."""
+    """Recover a log that was cut or is damaged.
+
+    Writes all that can be read of it, after a kill or a full disk, into a file that every MCAP program opens,
+    and notes what is missing.
+    """
 
     file: Annotated[InputFile, Positional]
     """The log."""
     output: NewLog
-    """File to write, a new one, as part.mcap."""
+    """New file to write, such as part.mcap."""
 
     def main(self) -> int:
         from robot_runtime.log.copy import recovered
@@ -97,16 +100,19 @@ class LogRecover:
 
 @dataclass(frozen=True, kw_only=True)
 class LogCut:
-    """Write a part of a log into a file of its own. One from the begin can be replayed, others cannot."""
+    """Cut a part of a log out into its own file.
+
+    Only a part from the beginning of the log can be replayed.
+    """
 
     file: Annotated[InputFile, Positional]
     """The log."""
     start_s: Annotated[float, Within(0, 1_000_000)] = 0.0
-    """Where the part starts, from the first control step on [s]."""
+    """Where the part starts, counted from the first control step [s]."""
     end_s: Maybe[Seconds] = None
     """Where it ends [s]; the log's end if not given."""
     output: NewLog
-    """File to write, a new one, as part.mcap."""
+    """New file to write, such as part.mcap."""
 
     def main(self) -> int:
         from robot_runtime.log.copy import cut_out
@@ -122,26 +128,26 @@ class LogCut:
 
 @dataclass(frozen=True, kw_only=True)
 class LogExport:
-    """Write the numbers of a log for other programs, one row for each control step; or, with --dataset, its
-    trials as episodes of a LeRobot v3 dataset, pictures and all.
+    """Export a log's numbers as CSV or JSON, or its trials as a LeRobot v3 dataset.
 
-    The dataset is made or gone on with. What is in it already is left as it is, so an export that was
-    interrupted is simply run again.
+    A table has one row for each control step. With --dataset, trials become episodes with their images; the
+    dataset is created or extended. Episodes already in it stay unchanged, so run an interrupted export again.
     """
 
     file: Annotated[InputFile, Positional]
     """The log."""
     output: Maybe[OutputFile] = None
-    """File to write; its ending says the format: .csv, or .json, which has chunks, orders, episodes and lines
-    as well."""
+    """File to write. Its ending sets the format: .csv, or .json, which also has chunks, orders, episodes and
+    lines."""
     dataset: Maybe[OutputFolder] = None
     """Folder of the LeRobot dataset."""
     fps: Maybe[Annotated[int, Within(1, 1000)]] = None
-    """Frames a second of the dataset; that of its slowest camera if not given, or 20 without any."""
+    """Frames per second of the dataset; the rate of its slowest camera if not given, or 20 without
+    cameras."""
     cameras: Maybe[tuple[str, ...]] = None
-    """Of the dataset; all if not given, none with nothing after it."""
+    """Cameras of the dataset; all if not given, none if the option has no value."""
     operator: str = ""
-    """Who drove, for the dataset: a name that does not say which person that is."""
+    """Pseudonym of the operator, for the dataset."""
 
     def main(self) -> int:
         if (self.output is None) == (self.dataset is None):
@@ -162,24 +168,24 @@ class LogExport:
         return 0
 
 
-def method_words(said: str) -> str:
-    """A method by its name in the table, else by its parts. said: its name, or how Python shows it."""
+def method_words(text: str) -> str:
+    """Return a method's name in the table, else its parts. text: its name, or its repr."""
     import re
 
     from robot_runtime.core.method.table import METHODS
 
-    if not said.startswith("Method("):
-        return said
+    if not text.startswith("Method("):
+        return text
     for name, method in METHODS.items():
-        if repr(method) == said:
+        if repr(method) == text:
             return name
-    parts = re.findall(r"(?:request|sampler|splice|blend|correction)=(\w+)", said)
+    parts = re.findall(r"(?:request|sampler|splice|blend|correction)=(\w+)", text)
     return ", ".join(part for part in parts if part not in ("Replace", "NoCorrection"))  # as most have
 
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[], None]]:
-    """What counts up a number that is shown while it does."""
+    """Yield a function that counts up a number shown meanwhile."""
     with counted(stays=False) as progress:
         bar = progress.add_task(what, total=None)
         yield lambda: progress.advance(bar)

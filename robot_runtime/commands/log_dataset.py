@@ -1,4 +1,4 @@
-"""`robot-runtime log export --dataset`: the trials of a run as episodes of a LeRobot dataset."""
+"""`robot-runtime log export --dataset`: exports the trials of a run as episodes of a LeRobot dataset."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from robot_runtime.errors import InvalidValueError
 def export_dataset(
     file: Path, folder: Path, *, fps: int | None, cameras: Sequence[str] | None, operator: str
 ) -> int:
-    """Write, and say what became of each trial; the exit code."""
+    """Write the dataset and print the result for each trial; return the exit code."""
     need("lerobot", "av", extras=("lerobot",))
     from robot_runtime.dataset.from_log import from_log, natural_fps
 

@@ -1,4 +1,4 @@
-"""`--orders`: lines of standard input, of a file or of a named pipe, as orders to a run."""
+"""The option --orders: reads operator commands from standard input, a file or a named pipe."""
 
 import io
 import stat
@@ -14,11 +14,11 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.order_lines import post_lines
 
 _LONGEST = 10_000
-"""Characters of a line."""
+"""Maximum length of a line [characters]."""
 
 
 def read_orders(source: str, post: Callable[[Order, str], None], *, say: Callable[[str], None]) -> Thread:
-    """Post them from a thread of their own, which ends with the lines, or with the process.
+    """Post operator commands from a thread, which ends with the lines, or with the process.
 
     source: "-" or a path. InvalidValueError: there is no such file.
     """
@@ -30,7 +30,7 @@ def read_orders(source: str, post: Callable[[Order, str], None], *, say: Callabl
 
 
 def check_source(source: str | None) -> None:
-    """InvalidValueError: there is no such file."""
+    """Raise InvalidValueError if the file does not exist."""
     if source not in (None, "-") and (not Path(source).exists() or Path(source).is_dir()):
         raise InvalidValueError(f"--orders names a file or a named pipe (mkfifo), and {source} is none")
 
@@ -43,7 +43,7 @@ def _post(source: str, post: Callable[[Order, str], None], by: str, say: Callabl
 
 
 def lines_of(file: TextIO) -> Iterator[str]:
-    """Its lines; one that never ends comes in pieces, each of which is no order."""
+    """Yield the lines of a file; a line that never ends comes in pieces, none of which is a command."""
     while line := file.readline(_LONGEST):
         yield line
 
@@ -56,7 +56,7 @@ def _lines(source: str) -> Iterator[str]:
         return
     is_pipe = stat.S_ISFIFO(Path(source).stat().st_mode)
     while True:
-        # of a pipe: waits until somebody writes
+        # a pipe waits here for a writer
         with Path(source).open(encoding="utf-8", errors="replace") as file:
             yield from lines_of(file)
         if not is_pipe:

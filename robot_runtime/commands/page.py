@@ -1,4 +1,4 @@
-"""`robot-runtime page`: a recorded run in a browser."""
+"""`robot-runtime page`: shows a recorded run in a browser."""
 
 import sys
 import time
@@ -16,18 +16,18 @@ from robot_runtime.commands.read_log import log_of
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Look at a recorded run in a browser, with a slider through its time.
+    """Show a recorded run in a browser, with a time slider.
 
-    The same page as `robot-runtime run --page` has while a robot moves. Ctrl-C ends it.
+    The page is the one that `robot-runtime run --page` serves while a robot moves. Ctrl-C ends it.
     """
 
     log: Annotated[Positional[InputFile], arg(metavar="RUN.mcap")]
     """The run's log."""
     address: HostPort = "127.0.0.1:8080"
-    """Where to listen. Beyond this machine the page asks for a token, which is in the address it prints."""
+    """Address to listen on. Beyond this machine the page requires a token, which the printed address has."""
     model: Maybe[str] = None
-    """What the robot looks like: a .urdf file, a .xml file of MuJoCo's, fr3, or task:NAME for a task's;
-    as the log says if not given."""
+    """Model of the robot to draw: a .urdf file, a MuJoCo .xml file, fr3, or task:NAME for that of a task; as
+    in the log if not given."""
 
     def main(self) -> int:
         need("viser")
@@ -39,7 +39,7 @@ class Page:
 
 @contextmanager
 def recorded_page(path: Path, address: str, model: str | None = None) -> Iterator[str]:
-    """Show a run's log; where a browser finds it. model: None: as the log says.
+    """Serve the page of a run's log; yield its URL. model: None: as in the log.
 
     InvalidValueError: the log or the model cannot be read, or nothing can listen there.
     """

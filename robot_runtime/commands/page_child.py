@@ -1,4 +1,4 @@
-"""The process of a page, `python -m robot_runtime.commands.page_child`: `page.process` starts it."""
+"""Process of a page, `python -m robot_runtime.commands.page_child`, which `page.process` starts."""
 
 import logging
 import os
@@ -12,42 +12,42 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Show a run or a calibration until standard input ends; returns the exit code."""
+    """Show a run or a calibration until standard input ends; return the exit code."""
     from robot_runtime.error_text import sentence
     from robot_runtime.page.child import PageConfig, serve_guide
     from robot_runtime.page.guide import GuidePageConfig
 
     logging.disable(logging.CRITICAL)
-    told: PageConfig | GuidePageConfig = msgspec.json.decode(
+    config: PageConfig | GuidePageConfig = msgspec.json.decode(
         sys.stdin.buffer.readline(), type=PageConfig | GuidePageConfig
     )
-    said, sys.stdout = sys.stdout, sys.stderr  # libraries print
+    output, sys.stdout = sys.stdout, sys.stderr  # libraries print
     try:
-        match told:
+        match config:
             case PageConfig():
-                _serve_run(told, said)
+                _serve_run(config, output)
             case GuidePageConfig():
-                serve_guide(told, sys.stdin.buffer, said)
+                serve_guide(config, sys.stdin.buffer, output)
     except BaseException as error:
         print(sentence(error) or f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _serve_run(told: "PageConfig", said: TextIO) -> None:
+def _serve_run(config: "PageConfig", output: TextIO) -> None:
     from robot_runtime.errors import InvalidValueError
     from robot_runtime.page.child import serve_live
     from robot_runtime.page.robot_model import body_named
 
     try:
-        body = body_named(told.model, told.columns)
+        body = body_named(config.model, config.columns)
     except InvalidValueError as error:
         print(f"the robot is shown without its model: {error}", file=sys.stderr)
         body = None
-    serve_live(told, body, said, until=lambda: [*sys.stdin.buffer].clear())
+    serve_live(config, body, output, until=lambda: [*sys.stdin.buffer].clear())
 
 
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    os._exit(code)  # at once: threads of viser's pool would be waited for
+    os._exit(code)  # skips the wait for the threads of viser's pool

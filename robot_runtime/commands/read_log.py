@@ -1,4 +1,4 @@
-"""How commands read the log of a run: `log_of`."""
+"""`log_of`: opens the log of a run for a command."""
 
 import logging
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def log_of(path: Path, *, needs_whole: bool = True) -> "Iterator[RunLog]":
-    """A log while a command works on it.
+    """Open a log while a command works on it.
 
-    needs_whole: the command fails once its work is done if the log was cut or is damaged.
-    InvalidValueError: that, or values of the log that do not fit together, in one sentence.
+    needs_whole: fail once the work is done if the log was cut or is damaged.
+    InvalidValueError: it was cut or is damaged, or its values are inconsistent; in one sentence.
     """
     from robot_runtime.log.reader import RunLog
 

@@ -1,4 +1,4 @@
-"""`robot-runtime replay`: a log's inputs through the executor again, which must reach the same commands."""
+"""`robot-runtime replay`: runs a log's inputs through the executor again and compares the commands."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Feed what went into a run through the executor again, and compare every command to the last bit.
+    """Replay a run's inputs through the executor and compare every command bit by bit.
 
-    For whoever has changed the runtime, or wants to know why a robot did what it did: any log is a regression
-    test. Moves nothing. Exit code 0: all is equal; 1: something differs, and the first of it is shown, or the
-    log was cut or is damaged, and is replayed up to there.
-    With --on, move a robot along what was recorded, true to time, from a slow approach.
+    Makes any log a regression test of the runtime, and shows why a robot did what it did. Moves nothing. Exit
+    code 0: all commands are equal; 1: a command differs, and the first one is shown, or the log was cut or is
+    damaged, and is replayed up to there.
+    With --on, a robot approaches the start of the recording slowly and then follows it in real time.
     """
 
     file: Annotated[InputFile, Positional]
     """The log, a file that ends in .mcap."""
     robot: Maybe[str] = None
-    """The robot of the run, if it has Python functions of its own, which a log cannot hold: robot.toml, or
+    """The robot of the run, if it has its own Python functions, which a log cannot hold: robot.toml, or
     path/to/file.py:robot."""
     set: Several[str] = ()
-    """Over what robot.toml says: parts.arm.host=172.16.0.3, one or more."""
+    """Values that override robot.toml, one or more, as in parts.arm.host=172.16.0.3."""
     on: Maybe[str] = None
-    """What to move along a recorded episode: robot.toml, or sim, the task of the log with the same scene."""
+    """Robot to move along a recorded episode: robot.toml, or sim for the log's task in the same scene."""
     episode: AnyCount = 0
     """With --on: which episode of the log."""
     video: Maybe[OutputFile] = None
-    """With --on sim: draw it into this file, .mp4."""
+    """With --on sim: write a video to this .mp4 file."""
     yes: bool = False
-    """With --on robot.toml: ask nobody, as for run. For robots that are simulated."""
+    """With --on robot.toml: arm the robot without asking, as for run. For simulated robots."""
     correction: Maybe[str] = None
-    """The head that corrected the run, if it was one of your own: path/to/file.py:head."""
+    """The correction head of the run, if it was your own: path/to/file.py:head."""
 
     def main(self) -> int:
         with log_of(self.file, needs_whole=False) as log:

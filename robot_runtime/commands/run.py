@@ -1,4 +1,4 @@
-"""`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
+"""`robot-runtime run`: runs a robot in real time against a policy server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -51,79 +51,77 @@ UNITS = {
     **dict.fromkeys(("jerk_mean", "jerk_max"), "rad/s³ or m/s³"),
     **dict.fromkeys(("seam_jump_p50", "seam_jump_max", "behind_max"), "rad or m"),
 }
-"""Of the figures that do not say it in their names."""
+"""Units of figures whose names do not have them."""
 DEFAULT_TASK = "track"
-"""Of the simulated robot."""
+"""Task of the simulated robot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Run the robot's side in real time, with the policy of a server that is already up.
+    """Run a robot in real time against a policy server.
 
-    Drives the robot of --robot, or a simulated Franka. Start `robot-runtime serve --policy track` in another
-    terminal first. Ctrl-C brings the robot to rest; a second one does not wait for that. Exit code 0: the
-    robot moved and came to rest when it was told to, whether or not the task succeeded (--json says that) or
-    it stood still for much of the time (the last line says that); 1: it did not move, or stopped by itself;
-    130: Ctrl-C, once the robot rests.
-    A robot of --robot has to be armed: it moves once chunks come in time and somebody has pressed the key a.
+    Drives the robot of --robot, or a simulated Franka. Start the server first, in another terminal:
+    `robot-runtime serve --policy track`. A robot of --robot must be armed: it moves once chunks arrive in
+    time and the operator has pressed the key a. Ctrl-C brings the robot to rest; a second Ctrl-C does not
+    wait for that. Exit code 0: the robot moved and came to rest on command, whether or not the task succeeded
+    (see --json) or the robot was stationary for much of the time (see the last line); 1: it did not move, or
+    stopped by itself; 130: Ctrl-C, once the robot is at rest.
     """
 
     robot: Maybe[str] = None
-    """Your own robot: a file that describes it, robot.toml; or a robot_runtime.Robot or a function that makes
-    one, as path/to/file.py:robot, package.module:robot, or the name of an entry point of the group
+    """Your own robot: a file that describes it, robot.toml; or a robot_runtime.Robot, or a function that
+    returns one, as path/to/file.py:robot, package.module:robot, or the name of an entry point of the group
     robot_runtime.robots. A simulated Franka if not given."""
     set: Several[str] = ()
-    """Over what robot.toml says: parts.arm.host=172.16.0.3, one or more."""
+    """Values that override robot.toml, one or more, as in parts.arm.host=172.16.0.3."""
     home: bool = False
-    """Go to where its parts wait first, as robot.toml says, with a fifth of their speeds."""
+    """First move the parts to the home positions of robot.toml, at a fifth of their speed limits."""
     policy: Annotated[PolicyAddress, arg(aliases=("--server",))] = DEFAULT_ADDRESS
-    """Address of the server, tcp://HOST:PORT or HOST:PORT; of one of its policies, if it has several,
-    HOST:PORT/NAME."""
+    """Address of the server, tcp://HOST:PORT or HOST:PORT; if it serves several policies, HOST:PORT/NAME."""
     teleop: Maybe[str] = None
-    """What a person leads the robot with, taking over what she engages: keyboard, gamepad, spacemouse, webxr
-    (a phone or a headset), lerobot (a leader arm), or file.py:Class; with options after a colon, as in
-    gamepad:speed=0.3,yaw_deg=180. As robot.toml says if not given."""
+    """Teleoperation device, with which the operator takes over the parts that it engages: keyboard, gamepad,
+    spacemouse, webxr (a phone or a headset), lerobot (a leader arm), or file.py:Class; with options after a
+    colon, as in gamepad:speed=0.3,yaw_deg=180. The device of robot.toml if not given."""
     no_policy: bool = False
-    """Ask no server: a person drives alone, with --teleop."""
+    """Use no policy server: the operator drives alone, with --teleop."""
     yes: bool = False
-    """Ask nobody: the robot of --robot is armed from the start. For robots that are simulated."""
+    """Arm the robot of --robot from the start, without asking. For simulated robots."""
     task: Maybe[str] = None
-    """What to do: in words, with --robot. The simulated robot's tasks have names: track, pick_place, strike,
-    conveyor on a table, clear, drawer, fetch, wipe for the mobile one, handover for two arms; track if not
-    given."""
+    """Task: free text with --robot. The simulated robots' tasks have names: track, pick_place, strike and
+    conveyor on a table; clear, drawer, fetch and wipe for the mobile robot; handover for two arms; track if
+    not given."""
     keys: Maybe[InputFolder] = None
-    """This robot's folder of `robot-runtime keys`, for a server that asks for keys."""
+    """This robot's folder made by `robot-runtime keys`, for a server that requires keys."""
     method: MethodName = DEFAULT
     correction: Maybe[str] = None
-    """For method a2c2: checkpoint folder of the served policy, whose correction head the robot runs
-    itself."""
+    """For method a2c2: checkpoint folder of the served policy, whose correction head runs on the robot."""
     execution_horizon: Maybe[Rows] = None
-    """Rows of a chunk to run before the policy is asked again; as the method has it if not given."""
+    """Rows of a chunk to run before the next request; the method's own number if not given."""
     seed: Seed = 10_000
-    """Decides the simulated scene and the policy's random numbers."""
+    """Seed of the simulated scene and of the policy's random numbers."""
     control_hz: Maybe[Hertz] = None
-    """Ticks of the control loop per second; as robot.toml says if not given, and else 500."""
+    """Ticks of the control loop per second; the value of robot.toml if not given, else 500."""
     duration_s: Maybe[Seconds] = None
-    """How long to run, once it is armed [s]; if not given, the simulated task's own time limit, with --robot
+    """How long to run once armed [s]; if not given, until the simulated task's time limit, or with --robot
     until Ctrl-C."""
     picture_size: Maybe[tuple[Pixels, Pixels]] = None
-    """Height and width of the simulated cameras' pictures [pixels], if the policy needs other ones."""
+    """Height and width of the simulated cameras' images [pixels], if the policy needs another size."""
     orders: Maybe[str] = None
-    """Where orders come from, one a line: - is standard input, anything else a file or a named pipe. They are
+    """Source of operator commands, one a line: - for standard input, else a file or a named pipe. Commands:
     task TEXT, stop, reset, arm, take-over [PART ...], hand-back [PART ...], recover, correct, begin, success,
     failure, abort, discard, keep [SECONDS]."""
     connect_timeout_s: Annotated[float, Within(0, 86_400)] = 10.0
     """How long to wait for the server to be ready [s]."""
     log: AnyFolder = DEFAULT_FOLDER
-    """Folder in which the run leaves its log, a file of its own: see `robot-runtime log`."""
+    """Folder for the run's log, one file a run: see `robot-runtime log`."""
     no_log: bool = False
-    """Leave no log."""
+    """Write no log."""
     keep: KeepText = "all"
-    """What of the log is written: all, or last:30s, the newest seconds whenever somebody orders it, a fault
-    happens or an episode fails."""
+    """Part of the log to write: all, or last:30s for the newest seconds whenever the operator commands it, a
+    fault happens or an episode fails."""
     page: PageAddress = None
-    """Show the run in a browser, with buttons to stop, arm and take over: at 127.0.0.1:8080, or where is
-    said. Beyond this machine the page asks for a token, which is in the address that is printed."""
+    """Show the run in a browser, with buttons to stop, arm and take over, at this address; 127.0.0.1:8080 if
+    the option has no value. Beyond this machine the page requires a token, which the printed address has."""
     json: Maybe[OutputFile] = None
     """Write the results to this file, as JSON."""
 
@@ -135,12 +133,12 @@ class Run:
         check_source(self.orders)
         if self.page is not None:
             need("viser")
-        with BackgroundConsole() as aside, Orders() as orders, ExitStack() as held:
-            attend = partial(self._attend, orders=orders, aside=aside, held=held)
+        with BackgroundConsole() as console, Orders() as orders, ExitStack() as held:
+            attend = partial(self._attend, orders=orders, console=console, held=held)
             if self.robot is not None:
-                record, episode = self._own(orders, aside, attend), None
+                record, episode = self._own(orders, console, attend), None
             else:
-                record, episode = self._simulated(orders, aside, attend)
+                record, episode = self._simulated(orders, console, attend)
         with suppress(OSError):  # a pipe or a terminal that is gone
             report(record, episode)
             if self.keep != "all" and not (self.no_log or record.log_files or record.log_fault):
@@ -153,9 +151,9 @@ class Run:
         return 0
 
     def _own(
-        self, orders: "Orders", aside: BackgroundConsole, attend: "Callable[[Session], None]"
+        self, orders: "Orders", console: BackgroundConsole, attend: "Callable[[Session], None]"
     ) -> "RunRecord":
-        """Drive the robot that was named."""
+        """Drive the robot of --robot."""
         from robot_runtime.commands.teleop_option import teleop_options
         from robot_runtime.robot.run import Session
         from robot_runtime.robot_file import open_robot
@@ -165,7 +163,7 @@ class Run:
                 "--picture-size is for the simulated robot: --robot has cameras of its own"
             )
         with open_robot(str(self.robot), self.set) as opened, ExitStack() as held:
-            options = {**opened.options, **self.options(self.task or "", aside)}
+            options = {**opened.options, **self.options(self.task or "", console)}
             options |= teleop_options(self.teleop, held, opened.options)
             options |= self._arming(opened, options.get("teleop"))
             if (arm := options["arm"]) is not None:
@@ -173,7 +171,7 @@ class Run:
             if self.home:
                 if not opened.home:
                     raise InvalidValueError(f"--home: {self.robot} says of no part where its home is")
-                self.go_slowly(opened, opened.home, "home", arm, orders, aside)
+                self.go_slowly(opened, opened.home, "home", arm, orders, console)
                 orders.close()  # until the next tick nothing moves, and signals end the command at once
             with Session(opened.robot, task=self.task or "", **options) as session:
                 attend(session)
@@ -182,21 +180,21 @@ class Run:
         return session.record
 
     def _attend(
-        self, session: "Session", *, orders: "Orders", aside: BackgroundConsole, held: ExitStack
+        self, session: "Session", *, orders: "Orders", console: BackgroundConsole, held: ExitStack
     ) -> None:
-        """Orders from where --orders says, and the page, as long as the run lasts."""
+        """Open the page and read operator commands from --orders, as long as the run lasts."""
         if self.page is not None:
             from robot_runtime.commands.live_page import open_page
 
-            held.enter_context(open_page(session, self.page, say=aside.say))
+            held.enter_context(open_page(session, self.page, say=console.say))
         if self.orders is not None:
             from robot_runtime.commands.order_file import read_orders
 
-            read_orders(self.orders, session.post, say=aside.say)
+            read_orders(self.orders, session.post, say=console.say)
         orders.take_signals()
 
     def arm_switch(self, opened: "OpenRobot") -> "Switch | None":
-        """What arms the robot: as its file says, else a key; None with --yes."""
+        """Return the switch that arms the robot: that of its file, else a key; None with --yes."""
         arm: Switch | None = self._arming(opened, None)["arm"]
         return arm
 
@@ -214,9 +212,9 @@ class Run:
         where: str,
         arm: "Switch | None",
         orders: "Orders",
-        aside: BackgroundConsole,
+        console: BackgroundConsole,
     ) -> None:
-        """Move joints without a policy, once the operator has said so. places: joints by part [rad]."""
+        """Move joints without a policy, once the operator agrees. places: joint positions by part [rad]."""
         from robot_runtime.clock import MonotonicClock
         from robot_runtime.robot.joint_move import go_home
         from robot_runtime.robot.watched_switch import await_operator, is_held
@@ -225,11 +223,11 @@ class Run:
         hold = opened.options.get("hold_to_run")
         who = ", ".join(places)
         await_operator(
-            arm, hold, f"{who} goes {where} slowly", say=aside.say, should_stop=lambda: bool(orders.signals)
+            arm, hold, f"{who} goes {where} slowly", say=console.say, should_stop=lambda: bool(orders.signals)
         )
         if orders.signals:
             raise Ended(orders.signals[0])
-        aside.say(f"going {where}: {who}")
+        console.say(f"going {where}: {who}")
         go_home(
             opened.robot,
             places,
@@ -241,9 +239,9 @@ class Run:
             raise Ended(orders.signals[0])
 
     def _simulated(
-        self, orders: "Orders", aside: BackgroundConsole, attend: "Callable[[Session], None]"
+        self, orders: "Orders", console: BackgroundConsole, attend: "Callable[[Session], None]"
     ) -> "tuple[RunRecord, Episode]":
-        """Drive the simulated Franka, and score what it does."""
+        """Drive the simulated robot, and score the episode."""
         from robot_runtime.commands.teleop_option import teleop_options
 
         task = self.task or DEFAULT_TASK
@@ -252,13 +250,13 @@ class Run:
                 task,
                 picture_size=self.picture_size,
                 on_session=attend,
-                **self.options(task, aside),
+                **self.options(task, console),
                 **teleop_options(self.teleop, held, {}),
             )
         return episode.record, episode
 
-    def options(self, task: str, aside: BackgroundConsole) -> dict[str, Any]:
-        """Of the session: all options here that it has too, but robot and task."""
+    def options(self, task: str, console: BackgroundConsole) -> dict[str, Any]:
+        """Return the session's options: all options here that it shares, except robot and task."""
         from robot_runtime.core.method.choose import method_or_choice
         from robot_runtime.core.method.table import Method
         from robot_runtime.keys import RobotKeys
@@ -279,11 +277,11 @@ class Run:
             if isinstance(method, Method)
             else None,
             **({} if self.keys is None else {"keys": RobotKeys.load(self.keys)}),
-            "say": aside.say,
+            "say": console.say,
         }
 
     def _log_config(self) -> "LogConfig | None":
-        """With --no-log a page still gets what a log would."""
+        """Return the log's configuration; with --no-log a page still gets the data of a log."""
         from robot_runtime.log.config import LogConfig, Nothing, keep_of
 
         if self.no_log:
@@ -299,8 +297,8 @@ class Run:
 
 
 class Orders(ExitStack):
-    """Ctrl-C, Ctrl-Z, SIGTERM and a terminal that is closed, once the robot moves: the command goes on to its
-    report. A session brings the robot to rest by itself, and passes the signal on when it ends."""
+    """Takes Ctrl-C, Ctrl-Z, SIGTERM and a closed terminal once the robot moves, so that the command still
+    prints its report. A session brings the robot to rest by itself, and passes the signal on when it ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -308,13 +306,13 @@ class Orders(ExitStack):
         self._is_moving = False
 
     def take_signals(self) -> None:
-        """The robot is about to move: from here on signals are orders."""
+        """Take signals from now on, as the robot is about to move."""
         if not self._is_moving:
             self._is_moving = True
             self.enter_context(own_handler(self._take, also=SIGNALS))
 
     def close(self) -> None:
-        """It stands: signals do what they did before."""
+        """Restore the signals' handlers, as the robot is stationary."""
         super().close()
         self._is_moving = False
 
@@ -325,9 +323,9 @@ class Orders(ExitStack):
 
 
 def refuse_fault(record: "RunRecord", *, run: str = "") -> None:
-    """RobotStoppedError if a run did not end because it was told to, or the robot never moved.
+    """Raise RobotStoppedError if a run did not end on command, or the robot never moved.
 
-    run: which one, where there are several.
+    run: its name, where there are several.
     """
     of_run = f"{run}: " if run else ""
     from robot_runtime.core.safety import ENDS
@@ -340,7 +338,7 @@ def refuse_fault(record: "RunRecord", *, run: str = "") -> None:
 
 
 def loop_figures(record: "RunRecord") -> dict[str, float]:
-    """How well the control loop kept time, and how often it got an answer, by the captures they saw."""
+    """Return how well the control loop kept time, and how many chunks arrived, by the captures they saw."""
     return {
         "chunks_per_s": record.chunks_per_s,
         "ticks": record.lateness_ns.count,
@@ -351,7 +349,7 @@ def loop_figures(record: "RunRecord") -> dict[str, float]:
 
 
 def report(record: "RunRecord", episode: "Episode | None" = None) -> None:
-    """Print a run's figures, but for what never happened, and how its task went if somebody judged that."""
+    """Print a run's figures, except counts of zero, and the task's score if there is one."""
     from rich.table import Table
 
     from robot_runtime.cli.console import plain_console

@@ -1,7 +1,7 @@
-"""`robot-runtime teleop`: a person drives, alone or over a policy, and what the person keeps is a dataset.
+"""`robot-runtime teleop`: records demonstrations of a person, or corrections of a policy, as a dataset.
 
-begin ──► drive ──► success, failure: kept      every run has its log; what is kept goes from there
-               └──► discard: nothing is         into the dataset, by a process of its own
+begin ──► drive ──► success, failure: kept      every run has its log; a separate process copies kept
+               └──► discard: not kept           episodes from there into the dataset
 """
 
 import sys
@@ -49,72 +49,72 @@ _STATUS_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Teleop:
-    """Record a person's demonstrations, or a person's corrections of a policy, as a LeRobot v3 dataset.
+    """Record teleoperated demonstrations, or corrections of a policy, as a LeRobot v3 dataset.
 
-    The person drives a simulated robot, or the one of --robot. With --policy, that policy drives until the
-    person takes over. Keys n y f x begin an episode, end it as success or failure, discard it. Every run
-    leaves its log, from which the dataset is made. Finished episodes outlive whatever ends the command;
-    --resume goes on after them.
+    The operator drives a simulated robot, or the one of --robot. With --policy, that policy drives until the
+    operator takes over. The keys n, y, f and x begin an episode, end it as success or failure, and discard
+    it. Every run writes its log, from which the dataset is made. Finished episodes survive any end of the
+    command; --resume continues after them.
 
     Example: robot-runtime teleop gamepad --task fetch --output outputs/mine
     """
 
     device: Annotated[str, Positional]
-    """keyboard, gamepad, spacemouse, webxr (a phone or a headset), lerobot (a leader arm), or file.py:Class;
-    with options after a colon, as in gamepad:speed=0.3,yaw_deg=180."""
+    """Teleoperation device: keyboard, gamepad, spacemouse, webxr (a phone or a headset), lerobot (a leader
+    arm), or file.py:Class; with options after a colon, as in gamepad:speed=0.3,yaw_deg=180."""
     task: Task = "fetch"
-    """What to do: a task of the simulated robot; in words, with --robot."""
+    """Task: one of the simulated robots' tasks, or free text with --robot."""
     robot: Maybe[str] = None
     """Your own robot, as for run; a simulated one if not given."""
     set: Several[str] = ()
-    """Values that replace those of robot.toml."""
+    """Values that override robot.toml, one or more, as in parts.arm.host=172.16.0.3."""
     yes: bool = False
-    """With --robot: it is armed from the start."""
+    """Arm the robot of --robot from the start, without asking."""
     policy: Maybe[PolicyAddress] = None
-    """Address of a server, tcp://HOST:PORT, whose policy drives until the person takes over."""
+    """Address of a server, tcp://HOST:PORT, whose policy drives until the operator takes over."""
     output: OutputFolder = Path("outputs/dataset")
-    """Folder of the dataset; it must not exist yet without --resume."""
+    """Folder of the dataset; without --resume it must not exist yet."""
     resume: bool = False
-    """Go on in that dataset after its last episode."""
+    """Continue that dataset after its last episode."""
     episodes: Count = 10
-    """Number of episodes to keep; with --resume those that are there count too."""
+    """Number of episodes to keep, including existing ones with --resume."""
     fps: FramesPerSecond = 20
-    """Frames a second of the dataset."""
+    """Frames per second of the dataset."""
     cameras: Maybe[tuple[str, ...]] = None
     """Cameras to record; the robot's own if not given."""
     size: tuple[Pixels, Pixels] = (96, 96)
-    """Height and width of simulated cameras' pictures [pixels]."""
+    """Height and width of the simulated cameras' images [pixels]."""
     seed: Seed = 0
-    """Decides simulated scenes."""
+    """Seed of the simulated scenes."""
     pedal: Maybe[str] = None
-    """An input device that begins an episode and ends it as success, by turns:
-    /dev/input/by-id/...-event-kbd, or with its key, DEVICE:KEY_B."""
+    """Input device, such as a pedal, whose key alternately begins an episode and ends it as success:
+    /dev/input/by-id/...-event-kbd, or with the key, DEVICE:KEY_B."""
     beep: bool = False
-    """Beep once when an episode was discarded, twice when it was kept."""
+    """Beep once when an episode is discarded, twice when it is kept."""
     page: PageAddress = None
-    """Show the run in a browser, as run --page does; in simulation each episode has its own page, at the same
-    place."""
+    """Show the run in a browser, as run --page does; in simulation each episode has its own page at the same
+    address."""
     log: AnyFolder = DEFAULT_FOLDER
-    """Folder of the runs' logs."""
+    """Folder for the runs' logs."""
 
     def main(self) -> int:
         from robot_runtime.commands.run import Orders
 
         already = self._checked()
-        with BackgroundConsole() as aside, Orders() as signals, ExitStack() as held:
-            exporter = Exporter(self.output, fps=self.fps, cameras=self.recorded, say=aside.say)
+        with BackgroundConsole() as console, Orders() as signals, ExitStack() as held:
+            exporter = Exporter(self.output, fps=self.fps, cameras=self.recorded, say=console.say)
             held.callback(exporter.finish)
-            desk = _Desk(self, aside, exporter, signals, already=already)
+            recording = _Recording(self, console, exporter, signals, already=already)
             if self.robot is None:
-                desk.simulated(held)
+                recording.simulated(held)
             else:
-                desk.real(held)
+                recording.real(held)
             if exporter.is_busy:
-                aside.say("writing what is left")
+                console.say("writing what is left")
             exporter.finish()
-        kept = desk.num_kept - exporter.num_left_out
+        kept = recording.num_kept - exporter.num_left_out
         print(
-            f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, by {desk.name}; "
+            f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, by {recording.name}; "
             f"logs: {self.log}"
         )
         if signals.signals:
@@ -124,7 +124,7 @@ class Teleop:
         return 0
 
     def _checked(self) -> int:
-        """The number of episodes that the dataset has. InvalidValueError: the options do not go together."""
+        """Return the dataset's number of episodes. InvalidValueError: the options do not go together."""
         from robot_runtime.transport.address import address_to_connect, server_and_name
 
         if self.policy is not None:
@@ -136,7 +136,7 @@ class Teleop:
 
     @property
     def recorded(self) -> tuple[str, ...] | None:
-        """Cameras that are named; of a simulated robot its own, of a real one all, None."""
+        """Cameras of --cameras; else those of a simulated robot, or None, all cameras of a real one."""
         if self.cameras is not None or self.robot is not None:
             return self.cameras
         has = provider("simulation").make_task(self.task).schema.cameras
@@ -144,7 +144,10 @@ class Teleop:
 
 
 def episodes_in(output: Path, wanted: int, *, resume: bool) -> int:
-    """How many episodes a dataset has that is to get more. InvalidValueError: it may not, or has enough."""
+    """Return how many episodes a dataset has before more are added.
+
+    InvalidValueError: it exists without `resume`, or has enough.
+    """
     from robot_runtime.dataset.dataset_folder import DatasetFolder
 
     if not output.exists():
@@ -158,22 +161,22 @@ def episodes_in(output: Path, wanted: int, *, resume: bool) -> int:
     return already
 
 
-class _Desk:
-    """One recording: what the runs of it share."""
+class _Recording:
+    """One recording: the state that its runs share."""
 
     def __init__(
-        self, what: Teleop, aside: BackgroundConsole, exporter: Exporter, signals: Any, *, already: int
+        self, what: Teleop, console: BackgroundConsole, exporter: Exporter, signals: Any, *, already: int
     ) -> None:
-        self.what, self.aside, self.exporter, self.signals = what, aside, exporter, signals
+        self.what, self.console, self.exporter, self.signals = what, console, exporter, signals
         self.num_kept, self.name = already, ""
         self._session: Session | None = None
         self._next_s = 0.0
         self._num_marks = 0
 
-    # ---- where it is recorded ------------------------------------------------------------------------
+    # ---- in simulation, on a robot -------------------------------------------------------------------
 
     def simulated(self, held: ExitStack) -> None:
-        """A run for each episode, each in a scene of its own; a discarded one is tried again."""
+        """Record each episode in its own run and scene; repeat a discarded one."""
         options = self._opened(held, {})
         with self._keys(options) as keys:
             while self.num_kept < self.what.episodes and not self.signals.signals:
@@ -181,7 +184,7 @@ class _Desk:
                     return
 
     def _one_scene(self, options: dict[str, Any], keys: OrderKeys, seed: int) -> bool:
-        """Whether to go on."""
+        """Run one scene; return whether to go on."""
         from robot_runtime.clock import MonotonicClock
 
         what = self.what
@@ -197,7 +200,7 @@ class _Desk:
         with session, self._page(session):
             scene.begin()
             self.signals.take_signals()
-            ticks = iter(session)  # tells the keys, or refuses that there are none
+            ticks = iter(session)  # prints the keys, or fails if there are none
             self._begin(session, begins_itself=what.policy is not None)
             while (tick := next(ticks, None)) is not None:
                 success = scene.judge(tick)
@@ -211,7 +214,7 @@ class _Desk:
         return bool(session.record.episodes)
 
     def real(self, held: ExitStack) -> None:
-        """One run; she marks the episodes in it."""
+        """Record all episodes in one run; the operator marks them."""
         from robot_runtime.robot.run import Session
         from robot_runtime.robot_file import open_robot
 
@@ -221,22 +224,25 @@ class _Desk:
             opened.options, teleop=options["teleop"].inside, is_unasked=self.what.yes, reads_orders=False
         )
         if isinstance(arming["arm"], _key_switch()):
-            arming = {"arm": None, "arming": ArmingRules()}  # the terminal's keys are read here: a arms
+            arming = {"arm": None, "arming": ArmingRules()}  # the key a is read here
         with self._keys(options) as keys:
             session = Session(opened.robot, task=self.what.task, **(options | arming))
             with session, self._page(session):
                 self.signals.take_signals()
-                ticks = iter(session)  # tells the keys, or refuses that there are none
+                ticks = iter(session)  # prints the keys, or fails if there are none
                 self._begin(session, begins_itself=False)
                 while next(ticks, None) is not None:
                     self._look(session, keys)
                     if self.num_kept >= self.what.episodes or self.exporter.fault:
                         session.stop()
 
-    def _opened(self, held: ExitStack, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of every session; the teleoperator is closed in the end, not by each of them."""
+    def _opened(self, held: ExitStack, of_file: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of every session; the teleoperator is closed at the end, not by each session.
+
+        of_file: options of the robot's file.
+        """
         what = self.what
-        options = teleop_options(what.device, held, said)
+        options = teleop_options(what.device, held, of_file)
         kept = KeptOpen(options["teleop"])
         self.name = kept.name
         return {
@@ -245,16 +251,16 @@ class _Desk:
             "policy": what.policy,
             "log": LogConfig(folder=what.log),
             "all_cameras": True,
-            "say": self.aside.say,
+            "say": self.console.say,
         }
 
     def _page(self, session: "Session") -> AbstractContextManager[object]:
-        """Of a session that has been entered."""
+        """Return the page of a session that has been entered."""
         if self.what.page is None:
             return nullcontext()
         from robot_runtime.commands.live_page import open_page
 
-        return open_page(session, self.what.page, say=self.aside.say)
+        return open_page(session, self.what.page, say=self.console.say)
 
     def _keys(self, options: dict[str, Any]) -> OrderKeys:
         from robot_runtime.robot_file.names import shipped_driver
@@ -277,7 +283,7 @@ class _Desk:
         if begins_itself:
             session.post(BeginEpisode(), "record")
         else:
-            self.aside.say(
+            self.console.say(
                 f"episode {self.num_kept + 1} of {self.what.episodes}: begin it, key n or a button"
             )
 
@@ -287,7 +293,7 @@ class _Desk:
         return self._session.runner.episodes.begun_ns is not None
 
     def _look(self, session: "Session", keys: OrderKeys) -> bool:
-        """Whether an episode has ended; shows how far it is."""
+        """Show the progress; return whether an episode has ended."""
         marks = session.record.episodes
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _STATUS_S
@@ -306,10 +312,10 @@ class _Desk:
         seconds = (mark.end_ns - mark.start_ns) / 1e9
         self.num_kept += mark.keep
         what = f"kept, {mark.outcome.value}" if mark.keep else "discarded"
-        self.aside.say(f"episode of {seconds:.1f} s {what}; {self.num_kept} of {self.what.episodes}")
+        self.console.say(f"episode of {seconds:.1f} s {what}; {self.num_kept} of {self.what.episodes}")
         self._beep(2 if mark.keep else 1)
         if self.what.robot is not None and self.num_kept < self.what.episodes:
-            self.aside.say(
+            self.console.say(
                 f"episode {self.num_kept + 1} of {self.what.episodes}: begin it, key n or a button"
             )
 
@@ -325,19 +331,19 @@ class _Desk:
         begun_ns = session.runner.episodes.begun_ns
         doing = "not begun" if begun_ns is None else f"{(session.clock.now_ns() - begun_ns) / 1e9:.1f} s"
         latency_ms = 1e3 * session.record.lead_latency_s.quantile(0.5)
-        led = ", ".join(session.runner.teleop.led if session.runner.teleop else ())
-        self.aside.status(
+        driven = ", ".join(session.runner.teleop.led if session.runner.teleop else ())
+        self.console.status(
             f"episode {self.num_kept + 1} of {self.what.episodes}  {doing}  {self.what.fps} fps  "
-            f"latency {latency_ms:.1f} ms  {f'leads {led}' if led else 'nobody leads'}"
+            f"latency {latency_ms:.1f} ms  operator drives {driven or 'nothing'}"
         )
 
     def _beep(self, times: int) -> None:
         if self.what.beep:
-            self.aside.write("\a" * times)
+            self.console.write("\a" * times)
 
 
 class KeptOpen:
-    """A teleoperator that several sessions share: none of them closes it."""
+    """Teleoperator that several sessions share, and that none of them closes."""
 
     def __init__(self, inside: Teleoperator) -> None:
         self.inside = inside
@@ -346,31 +352,31 @@ class KeptOpen:
 
     @property
     def buttons(self) -> tuple[str, str] | None:
-        """As it does."""
+        """Buttons of the teleoperator."""
         return getattr(self.inside, "buttons", None)
 
     @property
     def help(self) -> str:
-        """Once."""
+        """Help of the teleoperator, the first time only."""
         has_helped, self._has_helped = self._has_helped, True
         return "" if has_helped else str(getattr(self.inside, "help", "") or "")
 
     def open(self, parts: LeadableParts) -> None:
-        """As it does."""
+        """Open the teleoperator."""
         if callable(begin := getattr(self.inside, "open", None)):
             begin(parts)
 
     def read(self) -> Lead:
-        """As it does."""
+        """Read the teleoperator."""
         return self.inside.read()
 
     def told(self, run: LedRun) -> None:
-        """As it does."""
+        """Pass the state of the run on."""
         if callable(hear := getattr(self.inside, "told", None)):
             hear(run)
 
     def close(self) -> None:
-        """Whoever opened it does."""
+        """Do nothing: the owner closes the teleoperator."""
 
 
 def _key_switch() -> type:

@@ -1,4 +1,4 @@
-"""Finished trials go from the run's log into the dataset while the next one runs: `Exporter`.
+"""`Exporter` copies finished trials from the run's log into the dataset while the next trial runs.
 
 run's log   |--trial 0--|      |--trial 1--|      |--trial 2 ...          killed here
 dataset                  ├─ 0 ─┤            ├─ 1 ─┤                       has 0 and 1, whole
@@ -18,7 +18,7 @@ from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.log.reader import RunLog
 
 Job = tuple[Path, int]
-"""A run's log, and the end of a trial of it [ns]."""
+"""A run's log, and the end of one of its trials [ns]."""
 
 if TYPE_CHECKING:
     from robot_runtime.dataset.from_log import Exported
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     Done = multiprocessing.queues.Queue[list[Exported] | str] | Queue[list[Exported] | str]
 
 _WRITTEN_S = 5.0
-"""How long a mark may take from the run to its log's file [s]."""
+"""Longest time that a mark may take to reach the log's file [s]."""
 
 
 class Exporter:
-    """One export at a time, in the order of the trials; nothing here waits but `finish`."""
+    """Exports one trial at a time, in order, in its own process; only `finish` waits."""
 
     def __init__(
         self, folder: Path, *, fps: int, cameras: Sequence[str] | None, say: Callable[[str], None]
     ) -> None:
         self.fault = ""
-        """Why nothing more can be written; empty: it can."""
+        """Why nothing more can be written; empty without a fault."""
         self.num_left_out = 0
-        """Trials that were worth keeping and could not be used; why was said."""
+        """Number of kept trials that could not be exported; the reason was printed."""
         self._say, self._num_open = say, 0
         context = multiprocessing.get_context("spawn")
         self._jobs: Jobs = context.Queue()
@@ -52,7 +52,7 @@ class Exporter:
         self._process.start()
 
     def add(self, log: Path, end_ns: int) -> None:
-        """The trial of a log that ended then [ns] is to go into the dataset."""
+        """Queue the trial of a log that ended at `end_ns` for export."""
         self._num_open += 1
         self._jobs.put((log, end_ns))
 
@@ -62,7 +62,7 @@ class Exporter:
         return self._num_open > 0 and not self.fault
 
     def look(self, wait_s: float = 0.0) -> None:
-        """Say what has become of those that are done."""
+        """Print the results of finished exports."""
         while self.is_busy:
             try:
                 found = self._done.get(timeout=wait_s) if wait_s > 0.0 else self._done.get_nowait()
@@ -71,17 +71,17 @@ class Exporter:
                     self._fail("its process has ended")
                 return
             self._num_open -= 1
-            self._tell(found)
+            self._report(found)
 
     def finish(self) -> None:
-        """Wait until all are written, and end the process; may be called twice."""
+        """Wait until all trials are written, and end the process; may be called twice."""
         while self.is_busy:
             self.look(wait_s=0.2)
         if self._process.is_alive():
             self._jobs.put(None)
         self._process.join()
 
-    def _tell(self, found: "list[Exported] | str") -> None:
+    def _report(self, found: "list[Exported] | str") -> None:
         if isinstance(found, str):
             self._fail(found)
             return
@@ -100,8 +100,8 @@ class Exporter:
 def _export_all(
     jobs: "Jobs", done: "Done", folder: Path, fps: int, cameras: Sequence[str] | None, parent: int
 ) -> None:
-    """In the process of its own."""
-    os.setsid()  # neither Ctrl-C nor a terminal that is closed ends what is finished already
+    """Main function of the exporting process."""
+    os.setsid()  # Ctrl-C or a closed terminal must not end exports of finished trials
     os.nice(10)
     export_jobs(jobs, done, folder, fps=fps, cameras=cameras, parent=parent)
 
@@ -109,15 +109,14 @@ def _export_all(
 def export_jobs(
     jobs: "Jobs", done: "Done", folder: Path, *, fps: int, cameras: Sequence[str] | None, parent: int
 ) -> None:
-    """Until there is a None among the jobs, or who asks is gone: of each trial what was exported, or why it
-    cannot be.
+    """Export trials until a job is None or the parent is gone; put the result, or the reason of a failure.
 
-    parent: the process that asks; its child ends after it.
+    parent: id of the process that posts the jobs; this child ends after it.
     """
     from robot_runtime.dataset.from_log import from_log, operator_name
 
     with suppress(ImportError):
-        import lerobot.datasets.compute_stats  # noqa: F401  # takes seconds; nobody waits for it now
+        import lerobot.datasets.compute_stats  # noqa: F401  # takes seconds; nothing waits for it now
 
     operator = operator_name()
     while (job := _next(jobs, parent)) is not None:
@@ -137,7 +136,7 @@ def _next(jobs: "Jobs", parent: int) -> "Job | None":
 
 
 def _written(log: Path, end_ns: int) -> RunLog:
-    """The log, once the end of that trial is in its file."""
+    """Return the log once the end of that trial is in its file."""
     until_s = time.monotonic() + _WRITTEN_S
     while True:
         run = RunLog.open(log)

@@ -1,4 +1,4 @@
-"""What a person marks trials with, where her teleoperator has no buttons: keys of the terminal, a pedal."""
+"""Keys of the terminal, and a pedal, that mark trials where the teleoperator has no buttons."""
 
 import sys
 import threading
@@ -27,14 +27,14 @@ _PERIOD_S = 0.01
 
 
 class OrderKeys(AbstractContextManager["OrderKeys"]):
-    """Reads the terminal, and a pedal, in a thread of its own; nothing happens where there is neither."""
+    """Reads the terminal, and a pedal, in its own thread; does nothing without either."""
 
     def __init__(
         self, post: Callable[[Order, str], None], *, reads_terminal: bool, pedal: Switch | None
     ) -> None:
         """
-        post: gets each order, with who gave it. reads_terminal: False if somebody else does.
-        pedal: begins an episode and ends it, SUCCESS, by turns.
+        post: gets each operator command and its origin. reads_terminal: False if another reader does.
+        pedal: alternately begins an episode and ends it as SUCCESS.
         """
         from robot_runtime.robot.terminal_key import Terminal
 
@@ -45,7 +45,7 @@ class OrderKeys(AbstractContextManager["OrderKeys"]):
         self._thread = threading.Thread(target=self._watch, name="order keys", daemon=True)
 
     def __enter__(self) -> "OrderKeys":
-        """DriverError: there is no terminal."""
+        """Open the terminal. DriverError: there is none."""
         if self._terminal is not None:
             self._terminal.open()
         if self._terminal is not None or self._pedal is not None:
@@ -63,11 +63,11 @@ class OrderKeys(AbstractContextManager["OrderKeys"]):
 
     @property
     def help(self) -> str:
-        """Which keys there are; empty: none."""
+        """Keys and their meanings; empty without a terminal."""
         return HELP if self._terminal is not None else ""
 
     def ended(self) -> None:
-        """The episode has ended otherwise: the pedal begins the next one."""
+        """Note that the episode has ended by other means, so that the pedal begins the next one."""
         self._is_begun = False
 
     def _watch(self) -> None:
@@ -98,5 +98,5 @@ class OrderKeys(AbstractContextManager["OrderKeys"]):
                 self._is_begun = True
             case EndEpisode():
                 self._is_begun = False
-        with suppress(InvalidValueError):  # hundreds wait already; the run's log has those
+        with suppress(InvalidValueError):  # the queue is full
             self._post(order, by)

@@ -1,4 +1,4 @@
-"""`robot-runtime trace`: where the milliseconds of a run went, and a file that Perfetto opens."""
+"""`robot-runtime trace`: prints the latency of each stage of a run, and writes a trace for Perfetto."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SHARES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """Say where the milliseconds went between what was seen and the command that followed, and draw it.
+    """Show where a run's latency from capture to command comes from, stage by stage.
 
     Prints a table of the stages from capture to command, and writes a trace that ui.perfetto.dev and Chrome
     open: one track for each stage, and an arrow from each capture to its command.
@@ -29,7 +29,7 @@ class Trace:
     file: Annotated[InputFile, Positional]
     """Log of a run, .mcap."""
     output: Maybe[OutputFile] = None
-    """Where the trace goes; beside the log if not given, with .trace.json at its end."""
+    """File for the trace; beside the log if not given, with the ending .trace.json."""
 
     def main(self) -> int:
         import json
@@ -56,7 +56,7 @@ class Trace:
 
 
 def show(journeys: "Sequence[Journey]", *, is_virtual: bool) -> None:
-    """The table of stages."""
+    """Print the table of stages."""
     from rich.table import Table
 
     from robot_runtime.cli.console import plain_console
@@ -75,7 +75,7 @@ def show(journeys: "Sequence[Journey]", *, is_virtual: bool) -> None:
     table.add_row("all", *_figures(whole), "100 %", "capture to command: the means add up to it")
     plain_console(is_wide=True).print(table)
     if is_virtual:
-        print("simulated time: nothing was sent, the delay that was drawn stands under network")
+        print("simulated time: nothing was sent, the simulated delay is listed under network")
 
 
 def _figures(took_ms: np.ndarray) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""What damages, kills, floods and wears out, and counts what holds."""
+"""Scripts that damage, kill, flood and wear out the runtime, and count what holds."""

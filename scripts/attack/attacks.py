@@ -1,4 +1,4 @@
-"""What strangers and bad robots do to a server: a function of ATTACKS goes on until its process is ended."""
+"""Attacks on a server by unauthenticated peers and bad robots: each function of ATTACKS runs until killed."""
 
 import contextlib
 import itertools
@@ -40,7 +40,7 @@ from robot_runtime.wire.messages import (
 
 
 class Bad:
-    """A robot's end without a robot: it says whatever it is told to."""
+    """Robot side of the protocol without a robot, which sends any message."""
 
     def __init__(self, address: str, name: str = "bad") -> None:
         self._socket: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -72,7 +72,7 @@ class Bad:
         return out
 
     def greet(self, welcome: Welcome) -> None:
-        """Until it is welcome."""
+        """Greet until welcomed."""
         while True:
             self.say(_hello(welcome))
             if any(isinstance(message, Welcome) for message in self.heard(0.5)):
@@ -96,7 +96,7 @@ def _requests(
 
 
 def _ask(address: str, welcome: Welcome, requests: Iterator[ChunkRequest], pause_s: float = 0.0) -> None:
-    """Again and again, whatever is answered; greets again when it is not known any more."""
+    """Send requests again and again, whatever the answers; greet again when unknown."""
     bad = Bad(address)
     bad.greet(welcome)
     for request in requests:
@@ -112,7 +112,7 @@ def _ask(address: str, welcome: Welcome, requests: Iterator[ChunkRequest], pause
 
 
 def quoted_greetings(address: str, welcome: Welcome) -> None:
-    """Greetings whose refusal would quote 60,000 characters that take four times their room."""
+    """Send greetings whose refusal would quote 60,000 characters, which take four times their size."""
     bad = Bad(address)
     action = {"kind": "\0" * 60_000}
     schemas = [welcome.info.schema.to_dict() | {"action_fields": [action]}, {"\0" * 60_000: 1}]
@@ -123,13 +123,13 @@ def quoted_greetings(address: str, welcome: Welcome) -> None:
 
 
 def busy_neighbour(address: str, welcome: Welcome) -> None:
-    """No attack at all: what a process costs that only computes on the same machine."""
+    """Only compute on the same machine, as a baseline without an attack."""
     while True:
         pass
 
 
 def greetings(address: str, welcome: Welcome) -> None:
-    """As fast as they go, from ever new connections of ever new robots."""
+    """Send greetings as fast as possible, from ever new connections of ever new robots."""
     for i in itertools.count():
         bad = Bad(address, f"bad {i}")
         for _ in range(100):
@@ -145,7 +145,7 @@ def greeting_and_leaving(address: str, welcome: Welcome) -> None:
 
 
 def crowds(address: str, welcome: Welcome) -> None:
-    """120 new connections that greet at once, again and again."""
+    """Open 120 connections that greet at once, again and again."""
     while True:
         bads = [Bad(address, f"bad {i}") for i in range(120)]
         for bad in bads:
@@ -156,7 +156,7 @@ def crowds(address: str, welcome: Welcome) -> None:
 
 
 def beats_of_64(address: str, welcome: Welcome) -> None:
-    """All places, by clients that only beat, and greet again when they are put out."""
+    """Occupy all places with clients that only send heartbeats, and greet again when they are removed."""
     bads = [Bad(address, f"bad {i}") for i in range(64)]
     while True:
         for bad in bads:
@@ -177,7 +177,7 @@ def cancels(address: str, welcome: Welcome) -> None:
 
 
 def requests(address: str, welcome: Welcome) -> None:
-    """Good ones, as fast as they go."""
+    """Send valid requests as fast as possible."""
     _ask(address, welcome, _requests(welcome))
 
 
@@ -185,7 +185,7 @@ def requests(address: str, welcome: Welcome) -> None:
 
 
 def progressive_jpeg(shape: tuple[int, int], num_scans: int) -> bytes:
-    """With its last scan so many times over."""
+    """Return a progressive JPEG with its last scan repeated `num_scans` times."""
     encoded = cv2.imencode(".jpg", np.zeros((*shape, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[
         1
     ].tobytes()
@@ -198,7 +198,7 @@ def scans_of_a_stranger(address: str, welcome: Welcome) -> None:
 
 
 def scans_of_a_robot(address: str, welcome: Welcome) -> None:
-    """Of the size that the policy wants."""
+    """Send images with many scans, of the size that the policy needs."""
     bad = Bad(address)
     bad.greet(welcome)
     _show(bad, welcome, welcome.info.schema.cameras, num_scans=20_000)
@@ -215,7 +215,7 @@ def large_pictures_of_a_robot(address: str, welcome: Welcome) -> None:
 
 
 def _show(bad: Bad, welcome: Welcome, cameras: Mapping[str, tuple[int, int]], num_scans: int = 0) -> None:
-    """Again and again, and greets again when it is not known any more."""
+    """Send images again and again; greet again when unknown."""
     plain = jpeg_encoder(90)
     images = {name: Image(t_ns=0, pixels=np.zeros((*size, 3), np.uint8)) for name, size in cameras.items()}
     made = {size: progressive_jpeg(size, num_scans) for size in cameras.values()} if num_scans else {}
@@ -234,7 +234,7 @@ def _show(bad: Bad, welcome: Welcome, cameras: Mapping[str, tuple[int, int]], nu
 
 
 def samples(address: str, welcome: Welcome) -> None:
-    """What takes minutes, with a deadline of a second and of days."""
+    """Send requests that take minutes, with deadlines of a second and of days."""
     parts = (AveragedSamples(num_samples=256, num_steps=256), BestOfSamples(num_samples=256, num_steps=256))
     asked = (
         _requests(welcome, part, deadline_ns=deadline_ns)
@@ -244,13 +244,13 @@ def samples(address: str, welcome: Welcome) -> None:
 
 
 def long_work(address: str, welcome: Welcome) -> None:
-    """Twenty seconds of it, five times a second; the deadline is beyond anything."""
+    """Send twenty seconds of work five times a second, with an endless deadline."""
     part = AveragedSamples(num_samples=256, num_steps=64)
     _ask(address, welcome, _requests(welcome, part, deadline_ns=2**62), 0.2)
 
 
 def much_work(address: str, welcome: Welcome) -> None:
-    """As much of it as the server takes: half as many samples whenever it refuses some."""
+    """Send as much work as the server accepts: half as many samples after each refusal."""
     bad, num_samples = Bad(address), 256
     bad.greet(welcome)
     for request in _requests(welcome, deadline_ns=2**62):
@@ -260,7 +260,7 @@ def much_work(address: str, welcome: Welcome) -> None:
 
 
 def hurried_requests(address: str, welcome: Welcome) -> None:
-    """Ordinary ones with a short deadline, each at once when the last one is answered."""
+    """Send ordinary requests with a short deadline, each as soon as the last one is answered."""
     bad = Bad(address)
     bad.greet(welcome)
     for request in _requests(welcome, ClampedPrefix(), deadline_ns=200_000_000):
@@ -270,7 +270,7 @@ def hurried_requests(address: str, welcome: Welcome) -> None:
 
 
 def absurd_plans(address: str, welcome: Welcome) -> None:
-    """Finite, and beyond anything."""
+    """Send plans with finite but absurd numbers."""
     spec = welcome.info.action_spec
     plans = itertools.cycle([np.full((spec.horizon, spec.dim), size) for size in (1e308, -1e200, 1e30, 1e8)])
     requests = (structs.replace(r, prev_action_chunk=next(plans)) for r in _requests(welcome))

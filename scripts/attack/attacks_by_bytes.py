@@ -1,6 +1,6 @@
-"""What strangers and bad robots do to a server in ZeroMQ's own protocol, spoken by hand.
+"""Attacks on a server by unauthenticated peers and bad robots in ZeroMQ's own protocol, byte by byte.
 
-Each function of ATTACKS goes on until its process is ended.
+Each function of ATTACKS runs until its process is killed.
 """
 
 import socket
@@ -17,21 +17,21 @@ READY = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
 
 
 def connected(address: str) -> socket.socket:
-    """A connection that says nothing."""
+    """Open a connection that sends nothing."""
     at = urlparse(address)
     return socket.create_connection((at.hostname or "", at.port or 0), timeout=10.0)
 
 
 def greeted(address: str, welcome: Welcome | None) -> socket.socket:
-    """A connection that has said what ZeroMQ wants to hear and, as a robot, what we do."""
+    """Open a connection that has done ZeroMQ's handshake and, as a robot, ours."""
     connection = connected(address)
     connection.sendall(GREETING + READY)
     answered = b""
     while b"READY" not in answered:  # what comes before that is refused
-        said = connection.recv(1000)
-        if not said:
+        received = connection.recv(1000)
+        if not received:
             raise ConnectionError
-        answered += said
+        answered += received
     if welcome is not None:
         (hello,) = encode(Packet("attacker", 1, Hello(robot="attacker", schema=welcome.info.schema)))
         connection.sendall(b"\x02" + len(hello).to_bytes(8, "big") + hello)
@@ -40,7 +40,7 @@ def greeted(address: str, welcome: Welcome | None) -> socket.socket:
 
 
 def endlessly(address: str, data: bytes, welcome: Welcome | None = None) -> None:
-    """The same bytes for ever, on a new connection whenever the last one ends."""
+    """Send the same bytes for ever, on a new connection whenever the last one ends."""
     while True:
         with suppress(OSError), greeted(address, welcome) as connection:
             Thread(target=drained, args=(connection,), daemon=True).start()
@@ -55,17 +55,17 @@ def drained(connection: socket.socket) -> None:
 
 
 def commands(address: str, welcome: Welcome) -> None:
-    """ZMTP commands of two bytes, which libzmq answers by itself or drops."""
+    """Send ZMTP commands of two bytes, which libzmq answers by itself or drops."""
     endlessly(address, b"\x04\x01\x00" * 20_000)
 
 
 def tiny_messages(address: str, welcome: Welcome) -> None:
-    """Messages without a byte."""
+    """Send empty messages."""
     endlessly(address, b"\x00\x00" * 20_000)
 
 
 def endless_message(address: str, welcome: Welcome) -> None:
-    """One message of frames without a byte, never finished."""
+    """Send one message of empty frames that never ends."""
     endlessly(address, b"\x01\x00" * 20_000)
 
 
@@ -90,7 +90,7 @@ def unfinished_messages(address: str, welcome: Welcome) -> None:
 
 
 def hold_unfinished(address: str, welcome: Welcome | None) -> None:
-    """40 messages of 62 MB that lack their last byte."""
+    """Send 40 messages of 62 MB without their last byte."""
     held = []
     frame = b"\x03" + (31 * 2**20).to_bytes(8, "big")
     while True:
@@ -103,7 +103,7 @@ def hold_unfinished(address: str, welcome: Welcome | None) -> None:
 
 
 def silent_connections(address: str, welcome: Welcome) -> None:
-    """As many connections as go, which say nothing."""
+    """Open as many silent connections as possible."""
     held = []
     while True:
         with suppress(OSError):
@@ -113,7 +113,7 @@ def silent_connections(address: str, welcome: Welcome) -> None:
 
 
 def garbage_and_back(address: str, welcome: Welcome) -> None:
-    """Strangers that say garbage once and come again."""
+    """Connect again and again, and send garbage once each time."""
     while True:
         with suppress(OSError), greeted(address, None) as connection:
             connection.sendall(b"\x00\x05hello" * 5)

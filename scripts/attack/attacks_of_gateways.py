@@ -1,4 +1,4 @@
-"""What strangers do to the gateways for other projects' clients: as `attacks`, with a gateway's address."""
+"""Attacks on the gateways for other projects' clients: as `attacks`, with a gateway's address."""
 
 import contextlib
 import itertools
@@ -16,17 +16,17 @@ _MB = 2**20
 
 
 def openpi_keys(address: str) -> None:
-    """A million keys in a message, again and again."""
+    """Send messages with a million keys."""
     _ask_openpi(address, msgspec.msgpack.encode({f"k{i}": 1 for i in range(1_000_000)}))
 
 
 def openpi_numbers(address: str) -> None:
-    """A million numbers, each a value of its own."""
+    """Send messages with a million numbers, each a separate value."""
     _ask_openpi(address, msgspec.msgpack.encode({"observation/joint_position": [0.5] * 1_000_000}))
 
 
 def openpi_connections(address: str) -> None:
-    """Two hundred at once that greet, and then nothing."""
+    """Open two hundred connections at once that greet and then stay silent."""
     open_ones = []
     while True:
         with contextlib.suppress(OSError, WebSocketException):
@@ -37,7 +37,7 @@ def openpi_connections(address: str) -> None:
 
 
 def openpi_silence(address: str) -> None:
-    """Connections that never greet."""
+    """Open connections that never greet."""
     while True:
         with contextlib.ExitStack() as open_ones:
             for _ in range(300):
@@ -47,7 +47,7 @@ def openpi_silence(address: str) -> None:
 
 
 def groot_large(address: str) -> None:
-    """A DEALER that asks and never waits, 4 MB each; and more that come and go."""
+    """Send requests of 4 MB from a DEALER that never waits, and from others that come and go."""
     request = {"endpoint": "get_action", "data": {"observation": {"x": bytes(4 * _MB)}}}
     data = msgspec.msgpack.encode(request)
     while True:
@@ -62,7 +62,7 @@ def groot_large(address: str) -> None:
 
 
 def groot_parts(address: str) -> None:
-    """A message of parts without end."""
+    """Send a message with endless parts."""
     peer: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
     peer.set(zmq.LINGER, 0)
     peer.connect(f"tcp://{address}")
@@ -71,18 +71,18 @@ def groot_parts(address: str) -> None:
 
 
 def lerobot_instructions(address: str) -> None:
-    """Pickles as long to read as any that are read: many values, keys and levels."""
+    """Send pickles that take as long as possible to read: many values, keys and levels."""
     pairs = (b"\x8a\x08" + i.to_bytes(8, "little") + b"N" for i in range(9_000))
     _observe(address, b"\x80\x04}(" + b"".join(pairs) + b"u.")
 
 
 def lerobot_large(address: str) -> None:
-    """Observations of 30 MB."""
+    """Send observations of 30 MB."""
     _observe(address, b"\x80\x04B" + (30 * _MB).to_bytes(4, "little") + bytes(30 * _MB) + b".")
 
 
 def lerobot_unfinished(address: str) -> None:
-    """Observations that never end, many at once."""
+    """Send many observations at once that never end."""
     pieces = []
     with grpc.insecure_channel(address) as channel:
         send = channel.stream_unary("/transport.AsyncInference/SendObservations")
@@ -106,7 +106,7 @@ def _observe(address: str, pickled: bytes) -> None:
 
 
 def _piece(data: bytes, state: int) -> bytes:
-    """A protobuf `Observation`."""
+    """Return a protobuf `Observation`."""
     size, length = len(data), bytearray()
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)
@@ -138,4 +138,4 @@ _ALL = (
 GATEWAY_ATTACKS: Mapping[str, tuple[str, Callable[[str], None]]] = {
     attack.__name__: (attack.__name__.partition("_")[0], attack) for attack in _ALL
 }
-"""Name -> which gateway, and what is done to it."""
+"""Name -> gateway and attack."""

@@ -1,12 +1,12 @@
-"""How soon a camera that freezes is noticed: through a real socket, OpenCV, and the camera's own thread.
+"""Measures how soon a frozen camera is noticed, through a real socket, OpenCV and the camera's own thread.
 
     python -m scripts.attack.frozen_cameras --injections 50 --json frozen.json
 
-A camera of 30 pictures a second is well for a while, at random, then freezes in one way until that is
-noticed, or for 2 s. Measured is the time from when the first bad or missing picture was due to when
-`Cameras.newest`, asked 500 times a second, says so; and whether a bad picture was ever shown. Exit code 1 if
-one was, if one was not noticed within --limit-ms, or if a camera that was well was said not to be. Times in
-which the machine stood still for more than 20 ms, as a thread that only sleeps tells, are counted apart.
+A camera with 30 images per second works for a random time, then freezes in one way until that is noticed, or
+for 2 s. The script measures the time from when the first bad or missing image was due until `Cameras.newest`,
+called 500 times per second, reports it; and whether a bad image was ever shown. Exit code 1 if one was, if
+one was not noticed within --limit-ms, or if a working camera was reported as faulty. Times in which the
+machine stalled for more than 20 ms, as measured by a thread that only sleeps, are counted separately.
 """
 
 import threading
@@ -27,13 +27,13 @@ from scripts.harness import run_script, write_result
 from tests.process.picture_server import PictureServer, jpeg
 
 MARK = 8
-"""Side of what is white in bad pictures, and never in good ones [pixels]."""
+"""Side of the white mark in bad images, which good ones never have [pixels]."""
 STOOD_S = 0.02
 Spoil = Callable[[np.ndarray, np.ndarray], bytes | None]
 
 
 def half_frozen(new: np.ndarray, last: np.ndarray) -> bytes:
-    """The upper half of this picture, with a white mark, and the lower of the last good one."""
+    """Return the upper half of this image, with a white mark, and the lower half of the last good one."""
     half, new = len(new) // 2, new.copy()
     new[:MARK, :MARK] = 255
     return jpeg(np.concatenate([new[:half], last[half:]]))
@@ -51,33 +51,33 @@ WAYS: dict[str, Spoil] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenCameras:
-    """Freeze a camera in each way, again and again, and time how soon that is noticed."""
+    """Freeze a camera in each way, again and again, and measure how soon that is noticed."""
 
     injections: Count = 50
-    """Of each way."""
+    """Injections of each way."""
     limit_ms: Annotated[float, Within(1, 10_000)] = 200.0
-    """From the first bad or missing picture [ms]."""
+    """Longest allowed time from the first bad or missing image [ms]."""
     json: Maybe[OutputFile] = None
     """Write the figures to this file, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One way to freeze."""
+    """Results of one way to freeze."""
 
     way: str
     noticed_ms: list[float]
-    """Each; 2000 and more: not at all."""
+    """Time of each; 2000 and more: not noticed."""
     num_shown: int
-    """How often a bad picture was shown."""
+    """How often a bad image was shown."""
     num_false: int
-    """How often a camera that was well was said not to be."""
+    """How often a working camera was reported as faulty."""
     num_stood: int
-    """How often the machine stood still meanwhile; not in the others."""
+    """How often the machine stalled meanwhile; such cases are not in the others."""
 
 
 class Pulse:
-    """A thread that only sleeps, and sees by how much it is late."""
+    """Thread that only sleeps, and measures how late it wakes up."""
 
     def __init__(self) -> None:
         self.late_s = 0.0
@@ -91,7 +91,7 @@ class Pulse:
 
 
 def frozen(way: str, spoil: Spoil, injections: int, rng: np.random.Generator, pulse: Pulse) -> Row:
-    """A camera that freezes so, so often."""
+    """Freeze a camera in one way, `injections` times."""
     noticed, num_shown, num_false, num_stood = list[float](), 0, 0, 0
     with PictureServer() as server:
         camera = OpenCvCamera(server.url)
@@ -114,7 +114,7 @@ def frozen(way: str, spoil: Spoil, injections: int, rng: np.random.Generator, pu
 
 
 def watched_well(cameras: Cameras, for_s: float) -> bool:
-    """Whether a fault was told in that time."""
+    """Return whether a fault was reported in that time."""
     end_s, is_false = time.monotonic() + for_s, False
     while time.monotonic() < end_s:
         is_false |= bool(cameras.newest(time.monotonic_ns())[1])
@@ -123,7 +123,7 @@ def watched_well(cameras: Cameras, for_s: float) -> bool:
 
 
 def watched_until_noticed(cameras: Cameras) -> tuple[int, bool]:
-    """When the camera was said to be blind [ns], and whether a bad picture was shown before."""
+    """Return when the camera was reported as faulty [ns], and whether a bad image was shown before."""
     end_ns, last, was_shown = time.monotonic_ns() + 2_000_000_000, None, False
     while (now_ns := time.monotonic_ns()) < end_ns:
         images, faults = cameras.newest(now_ns)

@@ -1,12 +1,12 @@
-"""Damage checkpoint folders and robot files and load them: loaded or refused on purpose, and nothing runs.
+"""Damages checkpoint folders and robot files and loads them: each must load or be refused, and nothing may
+run.
 
     for each folder    JSON changed in structure, or bytes changed in any file; then `load_policy`
     robot.toml         drivers, data sheets and options of an attacker; then `open_robot`
 
 A folder is LeRobot's (ACT, its real class, random weights), one of ours, of an openpi server, or of a robot
-(`--robots` alone: thousands in a minute). A crash is
-printed with what makes it again; so is a folder that ran something: a marker file, or what Python's audit
-hooks tell of processes, sockets and code.
+(`--robots` alone: thousands per minute). A crash is printed with the case that repeats it; so is a folder
+that ran something, as shown by a marker file, or by Python's audit hooks on processes, sockets and code.
 """
 
 import copy
@@ -135,20 +135,20 @@ _ATTACKS = (
     ),
     *((f"{place}:system", ("command = 'touch MARKER'",)) for place in ("os", "mine", "mine.py")),
 )
-"""What runs a command where any callable is called with its table."""
+"""Drivers that would run a command if any callable were called with its table."""
 
 
 @dataclass
 class Fuzz:
-    """See the module."""
+    """Damage checkpoint folders and robot files, and load them."""
 
     num: Count = 10_000
     seed: Seed = 0
     robots: bool = False
-    """Robot files alone."""
+    """Damage only robot files."""
 
     def main(self) -> int:
-        """Returns 1 if a folder did what it should not."""
+        """Return 1 if a folder did something forbidden."""
         happened: list[str] = []
         is_loading = False
 
@@ -158,7 +158,7 @@ class Fuzz:
             if event == "exec" and _is_a_modules_own(arguments):
                 return
             if event == "socket.connect" and str(arguments[1][0]).startswith("127."):
-                return  # an openpi.json may ask this machine
+                return  # an openpi.json may connect to this machine
             happened.append(f"{event} {arguments!r:.200}")
 
         outcomes: Counter[str] = Counter()
@@ -167,7 +167,7 @@ class Fuzz:
             sound = [_robot(Path(scratch) / "robot")]
             if not self.robots:
                 sound += _sound_folders(Path(scratch))
-            for folder in sound:  # what is imported late is imported now
+            for folder in sound:  # triggers late imports
                 _load(folder)
             sys.addaudithook(audit)
             marker, started_s = Path(scratch) / "MARKER", time.perf_counter()
@@ -197,7 +197,7 @@ class Fuzz:
 
 
 def _is_a_modules_own(arguments: tuple) -> bool:
-    """Code of an installed module that is imported late, or that a dataclass has made of itself."""
+    """Return whether code belongs to a late import of an installed module, or was made by a dataclass."""
     file = str(getattr(arguments[0], "co_filename", ""))
     own = (sys.prefix, sys.base_prefix, "<", str(Path(__file__).parents[2]))
     return file.startswith(own) or file.endswith("/mine.py")  # beside a robot file
@@ -215,7 +215,7 @@ def _load(folder: Path) -> str:
 
 
 def _robot(folder: Path) -> Path:
-    """A robot file with a driver of its own beside it."""
+    """Write a robot file with its own driver beside it."""
     folder.mkdir()
     (folder / "robot.toml").write_text(_ROBOT)
     (folder / "mine.py").write_text(_MINE)
@@ -228,7 +228,7 @@ def _copy(folder: Path, to: Path) -> None:
 
 
 def _sound_folders(scratch: Path) -> list[Path]:
-    """One of each kind; LeRobot's may be damaged in its metadata too."""
+    """Make one undamaged folder of each kind; LeRobot's may be damaged in its metadata too."""
     ours = scratch / "ours"
     shutil.copytree(find_checkpoint("track"), ours)
     seeing = scratch / "seeing"
@@ -243,7 +243,7 @@ def _sound_folders(scratch: Path) -> list[Path]:
 
 
 def _lerobot(folder: Path) -> Path:
-    """A small ACT of numbers alone, as LeRobot saves it, described."""
+    """Make a small ACT without images, as LeRobot saves it, with our description."""
     import torch
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
@@ -274,7 +274,7 @@ def _lerobot(folder: Path) -> Path:
 
 
 def _damage(folder: Path, rng: random.Random, marker: Path) -> str:
-    """Changes one to three things; says where."""
+    """Change one to three things; return where."""
     if (file := folder / "robot.toml").exists():
         return _damage_robot(file, rng, marker)
     done = []

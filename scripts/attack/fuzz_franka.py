@@ -1,12 +1,13 @@
-"""A million setpoints at the exit of the Franka driver, of command streams that nobody should send.
+"""Checks a million setpoints at the output of the Franka driver for absurd command streams.
 
     python -m scripts.attack.fuzz_franka --ticks 1000000 --json franka.json
 
 Noise, steps across and beyond the range, alternating ends, ramps, sines faster than the arm, numbers up to
 1e9 and NaN, at intervals from none to longer than the silence that brakes, with clocks that go back and loops
-that come late; joints and hand poses, at 250 Hz and 1 kHz, by the FR3's limits. Counted are ticks whose
-setpoint is not finite or beyond a limit of position, speed, speed by position, acceleration or jerk, by
-divided differences; arms that do not rest after silence; and what raises. Exit code 1 if there is one.
+that are late; joints and end-effector poses, at 250 Hz and 1 kHz, with the FR3's limits. The script counts
+ticks whose setpoint is not finite or beyond a limit of position, speed, speed by position, acceleration or
+jerk, by divided differences; arms that do not come to rest after silence; and exceptions. Exit code 1 if
+there is one.
 """
 
 from collections.abc import Callable
@@ -33,12 +34,12 @@ EPISODE_TICKS = 2_000
 PERIODS_S = (0.004, 0.001)
 INTERVALS_S = (0.0, 0.001, 0.002, 0.01, 0.02, 0.05, 0.1, 0.25)
 REST_S = 10.0
-"""After so long of silence every arm stands."""
+"""Silence after which every arm must be at rest."""
 
 
 @dataclass(kw_only=True)
 class Counted:
-    """Of one kind of command."""
+    """Counts for one kind of command."""
 
     ticks: int = 0
     moved: int = 0
@@ -48,14 +49,14 @@ class Counted:
             0,
         )
     )
-    """How often what must not be."""
+    """Number of violations by kind."""
 
 
 Episode = Callable[[np.random.Generator, float, Counted], None]
 
 
 def stream(rng: np.random.Generator, start: np.ndarray, span: np.ndarray) -> np.ndarray:
-    """Numbers of one command after the other: (EPISODE_TICKS, n), around where it starts."""
+    """Return the numbers of successive commands, (EPISODE_TICKS, n), around the start."""
     n, k = len(start), np.arange(EPISODE_TICKS)[:, None]
     noise = rng.standard_normal((EPISODE_TICKS, n))
     match rng.integers(7):
@@ -79,7 +80,7 @@ def stream(rng: np.random.Generator, start: np.ndarray, span: np.ndarray) -> np.
 
 
 def run(lead: SetpointLead, commands: list, period_ns: int, rng: np.random.Generator) -> list:
-    """Setpoints while those commands come, and then nothing does."""
+    """Return the setpoints while these commands come, and in the silence after them."""
     sent, now_ns, due_ns, k = [], int(rng.integers(0, 1 << 50)), 0, 0
     interval_ns = round(float(rng.choice(INTERVALS_S)) * NS_PER_S)
     due_ns = now_ns
@@ -100,7 +101,7 @@ def run(lead: SetpointLead, commands: list, period_ns: int, rng: np.random.Gener
 
 
 def joints(rng: np.random.Generator, period_s: float, counted: Counted) -> None:
-    """One episode of joint positions."""
+    """Run one episode of joint positions."""
     start, span = rng.uniform(LIMITS.q_min, LIMITS.q_max), 0.5 * (LIMITS.q_max - LIMITS.q_min)
     lead = SetpointLead(LIMITS, period_s=period_s)
     lead.stand_at(JointCommand(q=start))
@@ -115,7 +116,7 @@ def joints(rng: np.random.Generator, period_s: float, counted: Counted) -> None:
 
 
 def poses(rng: np.random.Generator, period_s: float, counted: Counted) -> None:
-    """One episode of hand poses."""
+    """Run one episode of end-effector poses."""
     lead, start, span = SetpointLead(LIMITS, period_s=period_s), np.zeros(6), np.array([0.5] * 3 + [2.0] * 3)
     start[:3] = rng.uniform(-0.7, 0.7, 3)
     first = PoseCommand(p_BE=start[:3], quat_BE=np.array([1.0, 0.0, 0.0, 0.0]))
@@ -133,7 +134,7 @@ def poses(rng: np.random.Generator, period_s: float, counted: Counted) -> None:
 
 
 def count(sent: np.ndarray, limits: MotionLimits, period_s: float, counted: Counted) -> None:
-    """Ticks that break a limit of motion; it stands before the first."""
+    """Count ticks that violate a limit of motion; the arm is at rest before the first."""
     counted.ticks += len(sent) - 1
     counted.broken["not finite"] += int((~np.isfinite(sent)).any(axis=1).sum())
     counted.moved += int((np.diff(sent, axis=0) != 0.0).any(axis=1).sum())
@@ -146,17 +147,17 @@ def count(sent: np.ndarray, limits: MotionLimits, period_s: float, counted: Coun
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """Lead a Franka arm into what nobody should ask for."""
+    """Send absurd commands through the Franka driver."""
 
     ticks: Annotated[int, Within(EPISODE_TICKS, 1_000_000_000)] = 1_000_000
-    """Of joint positions; of hand poses a fifth as many."""
+    """Ticks of joint positions; end-effector poses get a fifth as many."""
     seed: Seed = 0
     json: Maybe[OutputFile] = None
     """Write the counts to this file."""
 
 
 def main(args: Args) -> int:
-    """Run it and print the table; 1 if anything broke."""
+    """Run it and print the table; return 1 on any violation."""
     results = {"joints": Counted(), "hand poses": Counted()}
     goals = {"joints": args.ticks, "hand poses": args.ticks // 5}
     for i, (name, episode) in enumerate({"joints": joints, "hand poses": poses}.items()):

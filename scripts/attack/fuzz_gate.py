@@ -1,14 +1,14 @@
-"""A million ticks of plans that no policy should make, through the executor and its last gate.
+"""Runs a million ticks of absurd plans through the executor and its command limiter.
 
     python -m scripts.attack.fuzz_gate --ticks 1000000 --json gate.json
 
 Chunks of noise, steps beyond the limits, alternating rows, ramps and numbers up to 1e9 (what is larger is
 refused as no action), under seven methods, with late, lost and partial answers, stalls of the control loop,
-states that are stale, clocks that go back, and stops at drawn moments; with control periods of 1 to 20 ms,
-and every other time with limits drawn anew. Counted are ticks whose command is not finite, or beyond a limit
-of position, speed, speed by position, acceleration or jerk, by divided differences from command to command;
-how much the speed rises after a stop; what raises, what never rests after a stop, and what does not get to a
-target that stays. Exit code 1 if there is one.
+stale states, clocks that go back, and stops at random moments; with control periods of 1 to 20 ms, and every
+other time with random limits. The script counts ticks whose command is not finite, or beyond a limit of
+position, speed, speed by position, acceleration or jerk, by divided differences from command to command;
+increases of the speed after a stop; exceptions, robots that never rest after a stop, and fixed targets that
+are not reached. Exit code 1 if there is one.
 """
 
 from dataclasses import dataclass
@@ -55,13 +55,13 @@ METHODS = (
     "pipelined-prefix",
 )
 PATIENCE_S = 120.0
-"""That is more than enough to get anywhere, or to rest; the slowest axes that are drawn take a minute."""
+"""Ticks that suffice to reach any target, or rest; the slowest random axes take a minute."""
 SLACK = 1.0 + 1e-9
 
 
 @dataclass(kw_only=True)
 class Counted:
-    """Of one kind of robot."""
+    """Counts for one kind of robot."""
 
     ticks: int = 0
     not_finite: int = 0
@@ -72,9 +72,9 @@ class Counted:
     rising_after_stop: int = 0
     """Stops after which the speed rose by more than its acceleration at the time explains."""
     restless: int = 0
-    """Stops after which it never came to rest."""
+    """Stops after which the robot never came to rest."""
     elsewhere: int = 0
-    """Targets that stayed and were not reached."""
+    """Fixed targets that were not reached."""
     raised: int = 0
     """Episodes that an exception ended."""
     stops: int = 0
@@ -83,7 +83,7 @@ class Counted:
 
     @property
     def broken(self) -> dict[str, int]:
-        """How often what must not be."""
+        """Return the number of violations by kind."""
         return {
             "not finite": self.not_finite,
             "beyond position": self.position,
@@ -98,23 +98,23 @@ class Counted:
 
 
 def state_of(sent: Command, t_ns: int) -> RobotState:
-    """A robot that is where it was told to be."""
+    """Return the state of a robot that follows commands exactly."""
     q, X_BE, x_WB, V = 0.5 * (LOW + HIGH), pin.SE3.Identity(), np.zeros(3), np.zeros(3)
     match sent.arm:
-        case JointCommand(q=told):
-            q = told
+        case JointCommand(q=sent_q):
+            q = sent_q
         case PoseCommand() as pose:
             X_BE = pose.X_BE
     match sent.base:
-        case BasePoseCommand(x_WB=told):
-            x_WB = told
-        case BaseTwistCommand(V_WB_B=told):
-            V = told
+        case BasePoseCommand(x_WB=sent_x):
+            x_WB = sent_x
+        case BaseTwistCommand(V_WB_B=sent_V):
+            V = sent_V
     return RobotState(t_ns=t_ns, q=q, dq=np.zeros(7), gripper_width=0.04, X_BE=X_BE, x_WB=x_WB, V_WB_B=V)
 
 
 def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counted) -> None:
-    """Ticks from one reset to rest after a stop at a drawn moment, then to a target that stays."""
+    """Run from a reset to rest after a stop at a random moment, then to a fixed target."""
     spec = ActionSpec(fields=robot.fields, horizon=HORIZON, dt_ns=DT_NS)
     open_watch = StateLimits(max_arm_error=1e9, max_base_error=1e9, max_jump=1e9, max_turn=1e9)
     period_ns, limits = int(rng.choice(PERIODS_NS)), limits_drawn(rng)
@@ -163,7 +163,7 @@ def arrive(
     rng: np.random.Generator,
     counted: Counted,
 ) -> None:
-    """Lead it to a target that stays, within its range, at an end of it or beyond."""
+    """Drive a robot to a fixed target, within its range, at an end of it or beyond."""
     limiter, target = Limiter(limits, period_ns=period_ns), start + rng.uniform(-2.0, 2.0, len(start))
     limiter.reset(robot.make(start), 0)
     end = target
@@ -172,7 +172,7 @@ def arrive(
         pick = rng.integers(3, size=len(start))
         target = np.choose(pick, [low, high, target])
         if robot.has_curve and (curve := limits.dq_curve) is not None:
-            closed = curve.offset**2 / curve.gain  # where it leaves no speed
+            closed = curve.offset**2 / curve.gain  # where it allows no speed
             low, high = np.maximum(low, curve.low + closed), np.minimum(high, curve.high - closed)
         end = np.clip(target, low, high)
     log, stays = [start], False
@@ -190,7 +190,7 @@ def arrive(
 
 
 def answers(request, rows, now_ns: int, rng: np.random.Generator) -> list[tuple[int, ChunkPart]]:
-    """One answer in one or two parts, late by up to half a second; one in twenty is lost."""
+    """Return an answer in one or two parts, late by up to half a second; one in twenty is lost."""
     if rng.random() < 0.05:
         return []
     due_ns = now_ns + int(rng.integers(0, 500_000_000))
@@ -207,7 +207,7 @@ def answers(request, rows, now_ns: int, rng: np.random.Generator) -> list[tuple[
 def look_at(
     robot: Robot, limits: Limits, period_ns: int, sent: np.ndarray, stopped: int | None, counted: Counted
 ) -> None:
-    """Count the ticks that break a limit."""
+    """Count the ticks that violate a limit."""
     counted.ticks += len(sent)
     counted.not_finite += int((~np.isfinite(sent)).any(axis=1).sum())
     most_of, dt_s = robot.declared(limits), period_ns / NS_PER_S
@@ -245,7 +245,7 @@ def look_at(
 
 
 def faster_than_curve(curve: SpeedCurve, sent: np.ndarray, dt_s: float) -> int:
-    """Ticks that are faster than the speed by position where they start or end."""
+    """Count ticks that exceed the speed by position where they start or end."""
     v, broken = np.diff(sent, axis=0) / dt_s, np.zeros(len(sent) - 1, dtype=bool)
     for at in (sent[:-1], sent[1:]):
         up = np.sqrt(np.maximum(curve.gain * (curve.high - at), 0.0)) - curve.offset
@@ -256,17 +256,17 @@ def faster_than_curve(curve: SpeedCurve, sent: np.ndarray, dt_s: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """Lead every kind of robot into what no policy should ask for."""
+    """Send absurd plans to every kind of robot."""
 
     ticks: Annotated[int, Within(EPISODE_TICKS, 1_000_000_000)] = 1_000_000
-    """For each kind of robot."""
+    """Ticks for each kind of robot."""
     seed: Seed = 0
     json: Maybe[OutputFile] = None
     """Write the counts to this file."""
 
 
 def main(args: Args) -> int:
-    """Run it and print the table; 1 if anything broke."""
+    """Run it and print the table; return 1 on any violation."""
     results = {}
     for i, (name, robot) in enumerate(ROBOTS.items()):
         rng, counted = np.random.default_rng([args.seed, i]), Counted()

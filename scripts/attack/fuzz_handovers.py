@@ -1,4 +1,4 @@
-"""Handovers at random moments, to random places, with every kind of method: does the robot ever jump?
+"""Checks that the robot never jumps in handovers at random moments, to random poses, with every method.
 
 python -m scripts.attack.fuzz_handovers --runs 100
 """
@@ -15,12 +15,12 @@ from scripts.harness import run_script
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to try."""
+    """Check handovers for jumps."""
 
     runs: Count = 100
     """Handovers of each kind."""
     seed: Seed = 0
-    """Decides the moments and the places."""
+    """Seed of the moments and the poses."""
 
 
 def main(options: Options) -> int:
@@ -38,9 +38,9 @@ def main(options: Options) -> int:
                 some=bool(rng.random() < 0.5),
             )
             worst = {name: max(worst[name], found[name]) for name in worst}
-    print(f"{options.runs} handovers of each of {len(tried.KINDS)} kinds, no limit passed")
+    print(f"{options.runs} handovers of each of {len(tried.KINDS)} kinds, no limit exceeded")
     print(f"farthest first command from the last one carried on at its speed: {worst['off']:.2e} rad")
-    print(f"farthest first command of the plan from where the part stood: {worst['back']:.2e} rad")
+    print(f"farthest first command of the plan from where the part was: {worst['back']:.2e} rad")
     return 0
 
 

@@ -1,11 +1,12 @@
-"""Damage logs of runs in many ways and read them with every reader: a result, or one sentence, within bounds.
+"""Damages logs of runs and reads them with every reader, which must give a result or one sentence, within
+bounds.
 
     a log of a run    bytes changed, records cut, values of its journal exchanged, bombs; then
                       info, replay, export, recover, trace, compare, page
 
-A log is of a robot without physics (`tests.log.robots`), in which everything happens. All readers run in this
-process: a crash of it is a fault, and so is an exception that is no sentence, and a file that takes longer or
-more memory than its size allows. What makes a fault again is printed.
+A log is of a robot without physics (`tests.log.robots`), with every kind of event. All readers run in this
+process. A crash is a fault, and so are an exception that is no sentence, and a file that takes longer or more
+memory than its size allows. The case that repeats a fault is printed.
 """
 
 import contextlib
@@ -42,9 +43,9 @@ from robot_runtime.page.recorded import Recording
 from scripts.harness import run_script
 
 MAX_S = 10.0
-"""Of the processor, of one reader and one file of some 200 kB."""
+"""Largest processor time of one reader for a file of some 200 kB."""
 MAX_BYTES = 600_000_000
-"""Of memory above what the process took before the first damaged file."""
+"""Largest growth of the process's memory since before the first damaged file."""
 _VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63 - 1, -(2**63), 2**64 - 1, 1e308, float("nan"), 0.5, "", "a",
     "arm", "[/b]", "\x1b[2J", "x" * 9000, b"", b"\xff" * 24, [], {}, [[]], [1] * 300,
@@ -57,20 +58,20 @@ _VALUES: tuple[Any, ...] = (
 
 @dataclass
 class Fuzz:
-    """See the module."""
+    """Damage logs of runs, and read them with every reader."""
 
     num: Count = 150
     seed: Seed = 0
 
     def main(self) -> int:
-        """Returns 1 if a reader did what it should not."""
+        """Return 1 if a reader had a fault."""
         outcomes: Counter[str] = Counter()
         faults = 0
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             sound = _sound_logs(folder / "sound")
             path = folder / "damaged.mcap"
-            for log in sound:  # what is imported late is imported now
+            for log in sound:  # triggers late imports
                 path.write_bytes(log)
                 outcomes += _read(path, folder, "sound")
             before, started_s = _memory(), time.perf_counter()
@@ -89,7 +90,7 @@ class Fuzz:
 
 
 def _read(path: Path, folder: Path, how: str) -> Counter[str]:
-    """What came of every reader."""
+    """Read a file with every reader; return the outcomes."""
     out: Counter[str] = Counter()
     for reader in _READERS:
         for leftover in folder.glob("out*"):
@@ -155,7 +156,7 @@ _READERS: tuple[Callable[[Path, Path], None], ...] = (
 
 
 def _memory() -> int:
-    """Most that this process has taken [bytes]."""
+    """Return the peak memory of this process [bytes]."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -163,7 +164,7 @@ def _memory() -> int:
 
 
 def _sound_logs(folder: Path) -> list[bytes]:
-    """Bytes of one of each kind of robot."""
+    """Return the bytes of one undamaged log for each kind of robot."""
     from robot_runtime.core.policy_info import PolicyInfo
     from robot_runtime.core.values.schema import Schema
     from tests.log.robots import KINDS, TICK, Life
@@ -195,7 +196,7 @@ def _sound_logs(folder: Path) -> list[bytes]:
 
 
 def _damage(log: bytes, rng: random.Random, path: Path) -> str:
-    """Writes a damaged one; says how."""
+    """Write a damaged log; return the kind of damage."""
     how = rng.choice((_bytes, _bytes, _cut, _shuffled, _values, _values, _values, _rewritten, _bomb, _deep))
     content = how(log, rng, path)
     path.write_bytes(content)
@@ -218,7 +219,7 @@ def _cut(log: bytes, rng: random.Random, path: Path) -> bytes:
 
 
 def _shuffled(log: bytes, rng: random.Random, path: Path) -> bytes:
-    """Lengths of records, times and names that are none."""
+    """Replace lengths of records, times and names by invalid ones."""
     content = bytearray(log)
     at, heads = 8, []
     while at + 9 <= len(log):
@@ -238,7 +239,7 @@ def _shuffled(log: bytes, rng: random.Random, path: Path) -> bytes:
 
 
 def _values(log: bytes, rng: random.Random, path: Path) -> bytes:
-    """Values of the journal, or of what people see, exchanged; checksums are right."""
+    """Exchange values of the journal, or of readable messages; checksums stay right."""
     number, changed = 0, rng.randrange(60)
 
     def change(topic: str, data: bytes) -> bytes:
@@ -254,7 +255,7 @@ def _values(log: bytes, rng: random.Random, path: Path) -> bytes:
                 holder, key = rng.choice(places)
                 other, there = rng.choice(places)
                 holder[key] = rng.choice((rng.choice(_VALUES), other[there]))
-        with contextlib.suppress(Exception):  # what JSON has not, and circles
+        with contextlib.suppress(Exception):  # values that JSON lacks, and cycles
             return codec.encode(value)
         return data
 
@@ -262,7 +263,7 @@ def _values(log: bytes, rng: random.Random, path: Path) -> bytes:
 
 
 def _rewritten(log: bytes, rng: random.Random, path: Path) -> bytes:
-    """What the log says of its run."""
+    """Change the log's description of its run."""
     path.write_bytes(log)
     info = msgspec.json.decode(scan(path).metadata["run"]["json"])
     for _ in range(rng.randint(1, 2)):
@@ -273,7 +274,7 @@ def _rewritten(log: bytes, rng: random.Random, path: Path) -> bytes:
 
 
 def _bomb(log: bytes, rng: random.Random, path: Path) -> bytes:
-    """Chunks that open to far more than they are."""
+    """Add chunks that decompress to far more than their size."""
     import lz4.frame
     import zstandard
 
@@ -306,7 +307,7 @@ def _deep(log: bytes, rng: random.Random, path: Path) -> bytes:
 def _written(
     log: bytes, path: Path, change: Callable[[str, bytes], bytes], about: str | None = None
 ) -> bytes:
-    """A log with other messages, whole by its checksums."""
+    """Write a log with other messages and right checksums."""
     path.write_bytes(log)
     layout, out = scan(path), io.BytesIO()
     writer = Writer(out, chunk_size=20_000, compression=CompressionType.ZSTD)

@@ -1,12 +1,11 @@
-"""Packets changed at random, against codec, both sessions and a server in a process of its own.
+"""Sends randomly changed packets to the codec, both sessions and a server in its own process.
 
 python -m scripts.attack.fuzz_packets --count 1000000 --live 20000
 
-Every packet that either side may say is flipped, cut, joined to another, and has values of its header
-replaced by the worst there are. What it becomes goes to a server that knows its sender or does not, and to a
-robot that greets or has been welcomed, and whatever they answer is encoded. An exception other than
-ProtocolError is a crash, and makes the exit code 1; so does a live server that ends or stops answering a
-robot beside it.
+Every packet that either side may send is flipped, cut or joined to another, and values of its header are
+replaced by extreme ones. The result goes to a server that knows its sender or does not, and to a robot that
+greets or has been welcomed, and their answers are encoded. An exception other than ProtocolError is a crash,
+and makes the exit code 1; so does a live server that ends or stops answering a robot beside it.
 """
 
 import itertools
@@ -59,17 +58,17 @@ WORST: list[object] = [
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """Fuzz until so many packets were taken."""
+    """Fuzz the protocol with changed packets."""
 
     count: Steps = 1_000_000
     live: AnyCount = 0
-    """So many more go to a live server over a socket."""
+    """Number of further packets to a live server over a socket."""
     seed: Seed = 0
     json: Maybe[OutputFile] = None
 
 
 def corpus() -> list[list[bytes]]:
-    """One packet of each kind and more of those with arrays, as frames."""
+    """Return one packet of each kind, and more of those with arrays, as frames."""
     request = make_request(3, in_flight=(1, 2))
     planned = make_request(4, prev_action_chunk=np.zeros((5, 2)), inference_delay=2)
     messages: list[Message] = [
@@ -94,14 +93,14 @@ def corpus() -> list[list[bytes]]:
 
 
 class Mutator:
-    """Makes one packet out of some."""
+    """Makes a changed packet out of others."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng, self._corpus = rng, corpus()
         self._plain = [msgspec.msgpack.decode(frames[0]) for frames in self._corpus]
 
     def packet(self) -> list[bytes]:
-        """Frames that were once a packet."""
+        """Return the frames of a changed packet."""
         rng = self._rng
         i = rng.randrange(len(self._corpus))
         header, *arrays = self._corpus[i]
@@ -118,7 +117,7 @@ class Mutator:
         return [header, *arrays]
 
     def _worse(self, value: object, num_changes: int) -> object:
-        """The same with some values, wherever they are, replaced, doubled or gone."""
+        """Return the value with some nested values replaced, doubled or removed."""
         rng = self._rng
         if num_changes == 0 or rng.random() < 0.12:
             return rng.choice(WORST) if num_changes else value
@@ -156,7 +155,7 @@ class Mutator:
 
 
 class Both:
-    """A server and a robot that hear everything, and whatever they say is encoded."""
+    """Server and robot that receive everything, and whose answers are encoded."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -174,7 +173,7 @@ class Both:
         self.robot.receive(Packet(CLIENT, SESSION, make_welcome()), self.now_ns)
 
     def hear(self, frames: list[bytes], peer: bytes) -> str:
-        """What decoding gave, after both have taken it."""
+        """Return the result of decoding, after both sides have processed the frames."""
         self.now_ns += 1_000_000
         received: Packet | ProtocolError
         try:
@@ -201,7 +200,7 @@ class Both:
 
 
 def fuzz(args: Args) -> Counter[str]:
-    """How packets ended, by kind of message; crashes are printed."""
+    """Return the outcomes of packets by kind of message; print crashes."""
     rng = random.Random(args.seed)
     mutator, counts = Mutator(rng), Counter({"crashes": 0})
     both = Both()
@@ -221,21 +220,21 @@ def fuzz(args: Args) -> Counter[str]:
 
 
 def new_peer(context: zmq.Context, address: str) -> zmq.Socket:
-    """Somebody whom the server does not know."""
+    """Return the socket of an unknown peer."""
     peer: zmq.Socket = context.socket(zmq.DEALER)
     peer.connect(address)
     return peer
 
 
 def fuzz_live(args: Args) -> dict[str, float]:
-    """What a live server took, and whether a robot beside it was answered."""
+    """Return what a live server received, and whether a robot beside it was answered."""
     mutator = Mutator(random.Random(args.seed + 1))
     with LiveServer() as server, zmq.Context() as context:
         before = server.memory()
         num_lost, vandal = 0, new_peer(context, server.address)
         for i in track(range(args.live), description="live"):
             vandal.send_multipart(mutator.packet())
-            if i % 30 == 29:  # strangers are let say little
+            if i % 30 == 29:  # unauthenticated peers may send little
                 time.sleep(0.005)
                 vandal.close(0)
                 vandal = new_peer(context, server.address)

@@ -1,11 +1,11 @@
-"""Messages of other projects' clients, damaged in every way: what the gateways' readers make of them.
+"""Damages messages of other projects' clients, and reads them with the gateways' readers.
 
 python -m scripts.attack.fuzz_pickles --pickles 100000 --messages 100000 --json fuzz_pickles.json
 
-Starts from what stock clients send (LeRobot's pickles, openpi's and GR00T's msgpack) and from known attacks,
-and changes bytes or instructions. Each is read as its gateway reads it, up to the observation that the policy
-would see, in a process of bounded memory. A reader may refuse with a ValueError, nothing else: another
-exception, an audit event of Python's that tells of an import, a call or a file, a crash, or more than half a
+Starts from messages of stock clients (LeRobot's pickles, openpi's and GR00T's msgpack) and from known
+attacks, and changes bytes or instructions. Each is read as its gateway reads it, up to the observation that
+the policy would see, in a process of bounded memory. A reader may refuse a message only with a ValueError:
+another exception, one of Python's audit events for an import, a call or a file, a crash, or more than half a
 second is a failure and makes the exit code 1. Case i of a seed is always the same: --first i --pickles 1
 repeats it.
 """
@@ -49,11 +49,11 @@ OPENPI, GROOT = SI.over(KeyMap.of(POLICY.schema)), SI.over(groot.names_of(POLICY
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """Fuzz the readers with so many messages of each kind."""
+    """Fuzz the gateways' readers with damaged messages."""
 
     pickles: Steps = 100_000
     messages: Steps = 100_000
-    """Of openpi's and GR00T's, half each."""
+    """Number of messages of openpi and GR00T, half each."""
     first: AnyCount = 0
     """Number of the first case."""
     seed: Seed = 0
@@ -64,7 +64,7 @@ class Args:
 
 
 def stock_pickles() -> list[bytes]:
-    """As LeRobot's client pickles them, by its own classes."""
+    """Return pickles as LeRobot's client makes them, with its own classes."""
     from lerobot.async_inference.helpers import RemotePolicyConfig, TimedObservation
 
     picture = np.arange(8 * 12 * 3, dtype=np.uint8).reshape(8, 12, 3)
@@ -87,7 +87,7 @@ def stock_pickles() -> list[bytes]:
 
 
 def stock_messages() -> dict[str, list[bytes]]:
-    """As openpi's and GR00T's clients pack them."""
+    """Return messages as openpi's and GR00T's clients pack them."""
     q, picture = np.array([0.5, -0.25], np.float32), np.full((8, 8, 3), 9, np.uint8)
     droid = {
         "observation/joint_position": q,
@@ -112,13 +112,13 @@ def stock_messages() -> dict[str, list[bytes]]:
 
 
 def read_pickled(data: bytes) -> None:
-    """Both messages that LeRobot's gateway takes."""
+    """Read both messages that LeRobot's gateway takes."""
     try:
-        told = read_instructions(data)
+        instructions = read_instructions(data)
     except ValueError:
         LEROBOT.observation(read_observation(data)[2], now_ns=0, sizes=POLICY.schema.cameras)
     else:
-        state_names, cameras = lerobot.declared_names_given(told)
+        state_names, cameras = lerobot.declared_names_given(instructions)
         names = SI.over(lerobot.names_of(POLICY.schema, state_names, cameras))
         lerobot.order_of_columns(POLICY, names, state_names)
 
@@ -138,7 +138,7 @@ _NUMBERS = [0, 1, 2**7, 2**8 - 1, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1,
 
 
 def changed_bytes(data: bytes, corpus: list[bytes], rng: random.Random) -> bytes:
-    """One change of bytes."""
+    """Return the data with one change of bytes."""
     out, at = bytearray(data), rng.randrange(len(data))
     match rng.randrange(7):
         case 0:
@@ -163,19 +163,19 @@ def changed_bytes(data: bytes, corpus: list[bytes], rng: random.Random) -> bytes
 
 
 def instructions_of(data: bytes) -> list[bytes]:
-    """A pickle, cut where its instructions begin."""
+    """Split a pickle into its instructions."""
     at = []
     try:
         for _, _, position in pickletools.genops(BytesIO(data)):
             at.append(position or 0)
     except Exception:
-        at.append(len(data))  # an attack that no reader takes further
+        at.append(len(data))  # an attack that no reader follows further
     pieces = [data[a:b] for a, b in zip(at, [*at[1:], len(data)], strict=True)]
-    return [piece for piece in pieces if piece[:1] != b"\x95"]  # a frame's length is all that is read of it
+    return [piece for piece in pieces if piece[:1] != b"\x95"]  # only a frame's length is read
 
 
 def changed_instructions(pieces: list[bytes], others: list[list[bytes]], rng: random.Random) -> list[bytes]:
-    """One change of instructions."""
+    """Return the instructions with one change."""
     out, at = list(pieces), rng.randrange(max(1, len(pieces)))
     match rng.randrange(5):
         case 0:
@@ -197,7 +197,7 @@ def changed_instructions(pieces: list[bytes], others: list[list[bytes]], rng: ra
 
 @dataclass(frozen=True)
 class Damage:
-    """Case i of a seed."""
+    """Makes case i of a seed."""
 
     corpus: list[bytes]
     pieces: list[list[bytes]]
@@ -222,8 +222,8 @@ class Damage:
 def fuzz(
     read: Callable[[bytes], None], damage: Damage, numbers: range, seed: int, at: Any, outcome: Any
 ) -> None:
-    """In a process of its own: `at` says which case is read."""
-    for data in damage.corpus:  # whatever is imported at first use
+    """Read all cases in its own process; `at` holds the number of the current one."""
+    for data in damage.corpus:  # triggers late imports
         with contextlib.suppress(ValueError):
             read(data)
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA, MAX_DATA))
@@ -281,16 +281,16 @@ def run(
 
 
 def main(args: Args) -> int:
-    """Returns the exit code."""
+    """Fuzz all readers; return the exit code."""
     numbers = range(args.first, args.first + args.pickles)
     half = range(args.first, args.first + args.messages // 2)
     stock, messages = stock_pickles(), stock_messages()
     for data in stock:
         read_pickled(data)  # as they come they are read
     frameless = [b"".join(instructions_of(data)) for data in stock]
-    told = b"\x8c\x1f" + HELPERS.encode()
+    renamed = b"\x8c\x1f" + HELPERS.encode()
     attacks = [data for data in HOSTILE.values() if data] + [
-        data.replace(b"\x8c" + bytes([len(b"test_pickle_format")]) + b"test_pickle_format", told)
+        data.replace(b"\x8c" + bytes([len(b"test_pickle_format")]) + b"test_pickle_format", renamed)
         for data in HOSTILE.values()
         if b"test_pickle_format" in data
     ]

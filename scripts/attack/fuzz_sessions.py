@@ -1,10 +1,10 @@
-"""Robots and a server on a network that drops, doubles, reorders, delays and truncates: what gets through.
+"""Runs robots and a server on a network that drops, doubles, reorders, delays and truncates packets.
 
 python -m scripts.attack.fuzz_sessions --deliveries 100000 --json scripts/results/fuzz.json
 
-Three robots keep asking, the server restarts now and then, and time is a number, so minutes of robot time
-take seconds. Every row says whose it is and which; one that is wrong, twice or out of order is counted and
-makes the exit code 1.
+Three robots keep sending requests, the server restarts now and then, and time is simulated, so minutes of
+robot time take seconds. Every row names its robot, request and index; a row that is wrong, doubled or out of
+order is counted and makes the exit code 1.
 """
 
 import itertools
@@ -33,24 +33,24 @@ DEADLINE_NS = 400 * MS
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """Fuzz the protocol until so many packets have been delivered."""
+    """Fuzz the protocol on an unreliable network."""
 
     deliveries: Steps = 100_000
     drop: Share = 0.05
     """Share of packets that are lost; the others are shares too."""
     duplicate: Share = 0.1
     truncate: Share = 0.05
-    """Cut short: a frame loses its end, or the last frames are missing."""
+    """Share of truncated packets: a frame loses its end, or the last frames are missing."""
     max_delay_ticks: AnyRows = 20
-    """Each packet is late by 0 to so many ticks of 5 ms, by itself, so they overtake each other."""
+    """Largest delay of a packet in ticks of 5 ms; delays are independent, so packets overtake each other."""
     restart: Share = 0.0005
-    """Of the server, per tick."""
+    """Probability of a restart of the server, per tick."""
     seed: Seed = 0
     json: Maybe[OutputFile] = None
 
 
 class Network:
-    """Packets under way, as frames."""
+    """Packets in flight, as frames."""
 
     def __init__(self, args: Args) -> None:
         self.counts: Counter[str] = Counter()
@@ -58,7 +58,7 @@ class Network:
         self._under_way: list[tuple[int, str, bytes, list]] = []
 
     def post(self, to: str, peer: bytes, packet: Packet, now_ns: int) -> None:
-        """Send a packet, or what becomes of it."""
+        """Send a packet, possibly damaged, doubled or lost."""
         rng, args = self._rng, self._args
         if rng.random() < args.drop:
             self.counts["dropped"] += 1
@@ -72,7 +72,7 @@ class Network:
             self._under_way.append((now_ns + rng.randint(0, args.max_delay_ticks) * TICK, to, peer, frames))
 
     def arrived(self, to: str, now_ns: int) -> list[tuple[bytes, Packet | ProtocolError]]:
-        """What comes now, as that side reads it."""
+        """Return the packets that arrive now, decoded as that side decodes them."""
         due = [item for item in self._under_way if item[1] == to and item[0] <= now_ns]
         self._under_way = [item for item in self._under_way if item[1] != to or item[0] > now_ns]
         self._rng.shuffle(due)
@@ -90,7 +90,7 @@ class Network:
 
 
 class Server:
-    """Sessions, and a policy that needs a tick for two rows: rows say (robot * 1e6 + request, row)."""
+    """Sessions, and a policy that needs a tick for two rows; rows are (robot * 1e6 + request, row)."""
 
     def __init__(self) -> None:
         self.session = ServerSession(make_welcome())
@@ -112,7 +112,7 @@ class Server:
 
 
 class Robot:
-    """Asks again once its request is over; checks every row."""
+    """Sends a request when the last one is over; checks every row."""
 
     def __init__(self, index: int) -> None:
         self.peer = b"robot%d" % index
@@ -153,7 +153,7 @@ class Robot:
 
 
 def right_rows(robot: int, request_id: int) -> np.ndarray:
-    """The one right answer."""
+    """Return the only right answer."""
     rows = np.empty((SPEC.horizon, SPEC.dim))
     rows[:, 0], rows[:, 1] = robot * 1e6 + request_id, np.arange(SPEC.horizon)
     return rows
@@ -164,7 +164,7 @@ def robot_of(peer: bytes) -> int:
 
 
 def fuzz(args: Args) -> Counter[str]:
-    """What became of packets and requests."""
+    """Return the outcomes of packets and requests."""
     rng, network, server = random.Random(args.seed + 1), Network(args), Server()
     robots = [Robot(i) for i in range(NUM_ROBOTS)]
     counts: Counter[str] = Counter({"wrong rows": 0})

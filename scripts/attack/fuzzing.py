@@ -1,4 +1,4 @@
-"""What the scripts that fuzz by ticks have in common: episodes that may raise, and a table of what broke."""
+"""Shared code of the scripts that fuzz by ticks: episodes that may raise, and a table of violations."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from scripts.harness import write_result
 
 
 def played(name: str, num_episodes: int, play: Callable[[int], None]) -> int:
-    """Play episode 0, 1, ...; returns how many raised, which would have ended the control loop."""
+    """Run episodes 0, 1, ...; return how many raised, which would have ended the control loop."""
     raised = 0
     for k in track(range(num_episodes), description=name):
         try:
@@ -27,10 +27,10 @@ def played(name: str, num_episodes: int, play: Callable[[int], None]) -> int:
 def report(
     results: Mapping[str, Any], key: str, *, seed: int, path: Path | None, further: Sequence[str] = ()
 ) -> int:
-    """Print a table, a column for each of the results, and write it if asked; 1 if anything broke.
+    """Print a table with a column for each result, and write it to a file; return 1 on any violation.
 
-    results: with `ticks`, those that `moved`, and `broken`: how often what must not be.
-    key: what the file calls them. further: more of their counts to show.
+    results: with `ticks`, those that `moved`, and `broken`: violations by kind.
+    key: their name in the file. further: names of further counts to show.
     """
     table = Table("", *results)
     table.add_row("ticks", *(f"{c.ticks:,}" for c in results.values()))

@@ -1,4 +1,4 @@
-"""Robots of every kind for `fuzz_gate`: their columns, their limits, and rows that no policy should write."""
+"""Robots of every kind for `fuzz_gate`: their columns, their limits, and absurd rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ LOW, HIGH = LIMITS.q_min, LIMITS.q_max
 
 @dataclass(frozen=True, kw_only=True)
 class Robot:
-    """One kind of robot: its columns, how a state shows what was sent, and what its commands may do."""
+    """Kind of robot: its columns, how its state follows from commands, and the limits of its commands."""
 
     fields: tuple[ActionField, ...]
     numbers: Callable[[Command], np.ndarray]
-    """What is compared from command to command."""
+    """Returns the numbers that are compared from command to command."""
     make: Callable[[np.ndarray], Command]
-    """A command of such numbers."""
+    """Makes a command of such numbers."""
     declared: Callable[[Limits], MotionLimits]
     ends: Callable[[Limits], tuple[np.ndarray, np.ndarray]] | None = None
     is_rate: bool = False
@@ -118,7 +118,7 @@ ROBOTS = {
 
 
 def limits_drawn(rng: np.random.Generator) -> Limits:
-    """Those of the robot at hand, or any others."""
+    """Return the default limits or random ones."""
     if rng.random() < 0.5:
         return LIMITS
     joints, hand, base, gripper = (_motion(rng, n) for n in (7, 3, 3, 1))
@@ -142,7 +142,7 @@ def _motion(rng: np.random.Generator, n: int) -> MotionLimits:
 
 
 def rows_of(robot: Robot, rng: np.random.Generator) -> np.ndarray:
-    """Rows no policy should write."""
+    """Return absurd rows."""
     columns = []
     for field in robot.fields:
         n = 3 if isinstance(field, EndEffectorPose) else field.dim

@@ -1,11 +1,10 @@
-"""Kill the export of a run's log at random moments and read what is left with stock LeRobot.
+"""Kills the export of a run's log at random moments and reads the rest with stock LeRobot.
 
     uv run --extra lerobot python -m scripts.attack.kill_export --times 10
 
-Each time: a log of five trials with two cameras is exported into a folder, the process is killed while it
-writes the fifth episode, at a moment drawn by the seed, and stock LeRobot reads the first four, all numbers
-and first and last pictures; then the same export is run again and has to add the fifth. Exit code 1 if
-anything was lost.
+Each time, a log of five trials with two cameras is exported into a folder, the process is killed while it
+writes the fifth episode, at a random moment, and stock LeRobot reads the first four, all numbers and first
+and last images; then the same export is run again and must add the fifth. Exit code 1 if anything was lost.
 """
 
 import json
@@ -28,9 +27,9 @@ TRIAL_S, TRIALS = 2.0, 5
 @dataclass(frozen=True, kw_only=True)
 class Options:
     times: Count = 10
-    """Exports that are killed."""
+    """Number of exports to kill."""
     seed: Seed = 0
-    """Of the moments."""
+    """Seed of the moments."""
 
 
 def main(options: Options) -> int:
@@ -63,9 +62,9 @@ def main(options: Options) -> int:
             after = all_read(folder)
             is_good = left in (4, 5) and readable == left and after == TRIALS
             bad += not is_good
-            said = "" if is_good else "  <- lost"
+            note = "" if is_good else "  <- lost"
             print(
-                f"killed {moment_s:.2f} s into episode 5: {readable} readable, {after} after going on{said}"
+                f"killed {moment_s:.2f} s into episode 5: {readable} readable, {after} after going on{note}"
             )
     print(f"{options.times} killed, {bad} lost something")
     return 1 if bad else 0
@@ -76,7 +75,7 @@ def command(log: Path, folder: Path) -> list[str]:
 
 
 def killed(log: Path, folder: Path, moment_s: float) -> float:
-    """Export, and kill so long after the fourth episode was there; how long it went on after that [s]."""
+    """Export, and kill `moment_s` after the fourth episode; return how long it ran after that [s]."""
     process = subprocess.Popen(command(log, folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and episodes_in(folder) < TRIALS - 1:
         time.sleep(0.002)
@@ -97,7 +96,7 @@ def episodes_in(folder: Path) -> int:
 
 
 def all_read(folder: Path) -> int:
-    """Episodes that stock LeRobot reads, numbers and pictures."""
+    """Return the number of episodes that stock LeRobot reads, with numbers and images."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     dataset = LeRobotDataset("a/run", root=folder, video_backend="pyav")

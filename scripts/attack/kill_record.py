@@ -1,13 +1,13 @@
-"""Kill a recording at random moments and read what is left with stock LeRobot.
+"""Kills a recording at random moments and reads the rest with stock LeRobot.
 
     uv run --extra lerobot python -m scripts.attack.kill_record --times 100
     uv run --extra lerobot --extra sim python -m scripts.attack.kill_record --times 12 --command
 
-The first kills the recorder in a process of its own, the second `robot-runtime record`.
+The first kills the recorder in its own process, the second `robot-runtime record`.
 
-Each time: record episodes with pictures into a folder, end the process by a signal at a moment drawn by the
-seed, read all numbers and the first and last pictures of every episode that had been said to be finished, and
-go on in the folder with another recording, three times in a row. Exit code 1 if anything was lost.
+Each time, the script records episodes with images into a folder, ends the process by a signal at a random
+moment, reads all numbers and the first and last images of every episode reported as finished, and continues
+in the folder with another recording, three times in a row. Exit code 1 if anything was lost.
 """
 
 import json
@@ -28,7 +28,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def killed_command(folder: Path, moment_s: float, number: int) -> tuple[int, bool]:
-    """The same with `robot-runtime record`; the moment is counted from its first episode."""
+    """Kill `robot-runtime record` likewise; the moment counts from its first episode."""
     command = [
         sys.executable,
         "-m",
@@ -64,7 +64,7 @@ class Args:
     times: Count = 100
     seed: Seed = 0
     command: bool = False
-    """Kill robot-runtime record itself."""
+    """Kill `robot-runtime record` itself."""
 
 
 def main(options: Args) -> int:
@@ -76,9 +76,7 @@ def main(options: Args) -> int:
         killed_recorder(Path(folders) / "whole", 60.0, signal.SIGKILL)
         whole_s = 6.0 if options.command else time.monotonic() - start
         for i in range(options.times):
-            folder = (
-                Path(folders) / f"dataset-{i - i % 3}"
-            )  # three times in a row the same one is gone on with
+            folder = Path(folders) / f"dataset-{i - i % 3}"  # the same folder three times in a row
             number = rng.choice(SIGNALS)
             finished, was_alive = kill(folder, rng.uniform(0.0, whole_s), number)
             why = missing(folder, finished, numbered=not options.command)

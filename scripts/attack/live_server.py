@@ -1,4 +1,4 @@
-"""A server in a process of its own and a well-behaved robot, for those who attack it: `LiveServer`."""
+"""`LiveServer`: a server in its own process and a well-behaved robot, for attacks."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ PERIOD_S = 0.05
 
 
 def started_server(folder: Path, *options: str) -> tuple[subprocess.Popen, str]:
-    """A process of `serve` that is ready, and its address; the file `log` of the folder has what it prints.
+    """Start `serve`; return the ready process and its address. The folder's file `log` gets its output.
 
     RobotRuntimeError: it ended before, or takes too long.
     """
@@ -42,15 +42,15 @@ def started_server(folder: Path, *options: str) -> tuple[subprocess.Popen, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the robot got."""
+    """Answers that the robot got."""
 
     per_s: float
-    """Answers a second; 20 at most."""
+    """Answers per second; 20 at most."""
     losses: int
 
 
 class LiveServer:
-    """`serve --policy hold`, and a robot that asks it 20 times a second when told to; a context manager."""
+    """`serve --policy hold`, and a robot that can ask it 20 times per second; a context manager."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory()
@@ -79,18 +79,18 @@ class LiveServer:
         return int(self.address.rpartition(":")[2])
 
     def log(self) -> str:
-        """All that it has said."""
+        """Output of the server so far."""
         return (Path(self._folder.name) / "log").read_text()
 
     def memory(self) -> int:
-        """Resident bytes of the server."""
+        """Resident memory of the server [bytes]."""
         try:
             return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * 4096
         except (OSError, IndexError):
             return 0
 
     def ask_for(self, duration_s: float) -> Asked:
-        """Ask for so long."""
+        """Send requests for a time [s]."""
         end_s = time.monotonic() + duration_s
         num_answers = losses = 0
         while time.monotonic() < end_s:

@@ -1,12 +1,12 @@
-"""A live server under attack beside a robot that behaves: how many of its answers that robot keeps.
+"""Attacks a live server beside a well-behaved robot, and counts the robot's answers.
 
 python -m scripts.attack.server --policy clear-seeing --json attack.json
 
-The server is a process of its own, and so is each attacker, which gives way to others on the processor: it
-stands for another machine. A robot asks five times a second; its answers are counted for as long before,
-during and after each attack, and at its end a newcomer greets. An attack is held off if the server lives, the
-newcomer is welcomed within ten seconds, and at least 80 % of the answers come. `busy_neighbour` is no attack:
-what it costs is the machine's.
+The server and each attacker run in their own processes; an attacker has low priority on the processor, as it
+represents another machine. A robot asks five times per second; its answers are counted for the same time
+before, during and after each attack, and a new robot greets at the end. An attack is held off if the server
+lives, the new robot is welcomed within ten seconds, and at least 80 % of the answers come. `busy_neighbour`
+is no attack: it measures the cost of sharing the machine.
 """
 
 import contextlib
@@ -52,29 +52,29 @@ class Args:
     """Attack a server of a policy."""
 
     policy: str = "clear-seeing"
-    """One with cameras, so that pictures can be part of it."""
+    """Policy to attack, one with cameras so that images can be part of it."""
     seconds: Annotated[float, Within(0.5, 3600)] = 5.0
-    """Before, during and after each attack."""
+    """Time before, during and after each attack [s]."""
     only: Several[Literal[*ATTACKS, *GATEWAY_ATTACKS]] = ()  # type: ignore[valid-type]
-    """Names of attacks; all of them without, those on gateways included."""
+    """Names of attacks; all if not given, those on gateways included."""
     json: Maybe[OutputFile] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one attack came to."""
+    """Result of one attack."""
 
     attack: str
     before: int
     during: int
     after: int
-    """Answers of the robot."""
+    """Answers that the robot got."""
     losses: int
-    """Times it lost the server."""
+    """How often the robot lost the server."""
     newcomer_s: float | None
-    """Until another robot was welcomed; None if it was not."""
+    """Time until another robot was welcomed; None if it was not."""
     rss_mb: int
-    """Largest of the server meanwhile, or of its gateway."""
+    """Peak memory of the server or its gateway."""
     is_alive: bool
 
     @property
@@ -83,7 +83,7 @@ class Outcome:
 
 
 class Robot:
-    """Asks at a steady pace, one request at a time, and counts its answers."""
+    """Sends one request at a time at a steady pace, and counts its answers."""
 
     def __init__(self, client: PolicyClient, welcome: Welcome, pid: int) -> None:
         task = next(iter(welcome.info.tasks), "")
@@ -93,7 +93,7 @@ class Robot:
         self.rss_mb = self.losses = 0
 
     def answers(self, seconds: float) -> int:
-        """How many whole answers come in that time."""
+        """Return how many complete answers come in a time."""
         end_s, next_s, num = time.monotonic() + seconds, time.monotonic(), 0
         while (now_s := time.monotonic()) < end_s:
             if now_s >= next_s:
@@ -121,7 +121,7 @@ class Robot:
 
 @contextlib.contextmanager
 def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen, str, str]]:
-    """A server process, its address, and that of its gateway of that kind, or its own again."""
+    """Start a server; yield its process, its address, and that of its gateway, or its own again."""
     with tempfile.TemporaryDirectory() as folder:
         log, names = (Path(folder) / name for name in ("log", "names.json"))
         names.write_text('{"convention": "si", "rotation": "columns"}')
@@ -142,7 +142,7 @@ def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen,
 
 
 def attacked(name: str, schema: Schema, args: Args) -> Outcome:
-    """One attack on a server of its own."""
+    """Run one attack on its own server."""
     gateway, _ = GATEWAY_ATTACKS.get(name, (None, None))
     with served(args.policy, gateway) as (process, address, attack_at):
         with PolicyClient(address, schema=schema, robot="good") as client:
@@ -170,7 +170,7 @@ def attacked(name: str, schema: Schema, args: Args) -> Outcome:
 
 
 def _packed(welcome: Welcome) -> list[bytes]:
-    """For another process: pickle does not take its mappings."""
+    """Pack a welcome for another process, as pickle does not support its mappings."""
     return [bytes(frame) for frame in encode(Packet("", 0, welcome))]
 
 
@@ -211,7 +211,7 @@ def _rss_mb(pid: int) -> int:
 
 
 def main(args: Args) -> int:
-    """Exit code 1 unless all attacks are held off."""
+    """Run all attacks; return 1 unless all are held off."""
     outcomes, schema = [], load_policy(args.policy).info.schema
     print("| attack | before | during | after | losses | newcomer [s] | RSS max [MB] | held off |")
     print("|---|---|---|---|---|---|---|---|")

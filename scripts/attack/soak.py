@@ -1,10 +1,10 @@
-"""An hour of the control loop in minutes, and what it holds in memory.
+"""Runs an hour of the control loop in minutes, and measures its memory.
 
     python -m scripts.attack.soak --minutes 60 --control-hz 500
 
 Runner, executor, record and both sessions of the protocol are the real ones; the clock is virtual, the
 network a list, the robot ideal. Answers come after 100 ms; one in fifty never does, and the server forgets
-everybody every ten minutes. Exit code 1 if the process grew by more than --limit-mb after the first tenth.
+all robots every ten minutes. Exit code 1 if the process grew by more than --limit-mb after the first tenth.
 """
 
 import itertools
@@ -41,7 +41,7 @@ DELAY_NS, RESTART_NS, UNANSWERED = NS_PER_S // 10, 600 * NS_PER_S, 50
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """Run the control loop for so long of its own time."""
+    """Run the control loop for a time of its own clock."""
 
     minutes: Annotated[float, Within(0.01, 100_000)] = 60.0
     control_hz: Hertz = 500.0
@@ -50,7 +50,7 @@ class Args:
 
 
 class Loopback:
-    """What a `Runner` needs of a `PolicyClient`: both sessions in this thread, packets as on a wire."""
+    """Stand-in for a `PolicyClient` of a `Runner`: both sessions in this thread, packets as on the wire."""
 
     def __init__(self, clock: SimClock, welcome: Welcome) -> None:
         self.thread_id, self.num_answers = 0, 0
@@ -104,7 +104,7 @@ class Loopback:
 
 
 def resident_mb() -> float:
-    """Memory of this process [MB]."""
+    """Return the memory of this process [MB]."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 

@@ -1,8 +1,8 @@
-"""A robot that asks over a slow link for minutes: how soon it connects, what it loses, how late answers are.
+"""Runs a robot over a slow link for minutes: measures connection time, losses and latencies.
 
 python -m scripts.attack.soak_link --minutes 10 --round-trip-ms 400 --jitter-ms 20 --loss 0.02
 
-The server is `robot-runtime serve` in a process of its own; the link delays the bytes themselves, both ways
+The server is `robot-runtime serve` in its own process; the link delays the bytes themselves, both ways
 (tests/process/slow_link.py). The exit code is 1 if the server was lost or connecting took over 3 s at up to
 400 ms, or over 8 round trips and 3 s.
 """
@@ -31,20 +31,20 @@ from tests.process.slow_link import slow_link
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """Ask over a slow link for so long."""
+    """Send requests over a slow link."""
 
     minutes: Annotated[float, Within(0.01, 100_000)] = 10.0
     round_trip_ms: Milliseconds = 400.0
     jitter_ms: Milliseconds = 20.0
     loss: Share = 0.02
-    """Share of packets that have to be sent again."""
+    """Share of packets that must be sent again."""
     requests_per_s: Annotated[float, Within(0.01, 1000)] = 5.0
     seed: Seed = 0
     json: Maybe[OutputFile] = None
 
 
 def asked(client: PolicyClient, args: Args) -> tuple[Counter[str], list[float]]:
-    """What happened, by kind of event, and how long answers took [ms]."""
+    """Return the number of events by kind, and the latencies of answers [ms]."""
     welcome = client.wait_until_ready()
     sampler = welcome.info.capabilities.samplers[0]()
     observation = zero_observation(welcome.info.schema, next(iter(welcome.info.tasks), ""))
@@ -91,7 +91,7 @@ def main(args: Args) -> int:
 
 
 def soak(address: str, args: Args) -> dict:
-    """The figures of one run."""
+    """Return the figures of one run."""
     link = {"one_way_ns": round(args.round_trip_ms * NS_PER_MS / 2), "loss": args.loss, "seed": args.seed}
     with slow_link(address, **link, jitter_ns=round(args.jitter_ms * NS_PER_MS)) as far:
         started_s = time.monotonic()

@@ -1,10 +1,10 @@
-"""`OpenCvCamera` and OpenCV's own V4L2 code against a camera that answers the kernel's calls; no hardware.
+"""Tests `OpenCvCamera` and OpenCV's V4L2 code against a simulated camera that answers the kernel's calls.
 
     sudo python -m scripts.attack.v4l2_camera
 
-Needs gcc and the right to make device files. `v4l2_camera.c` is compiled, and loaded before libc into a
-process that opens the camera in all ways: sizes and rates that it has and has not, twice, silent, frozen,
-with stamps of another clock, unplugged. What each gives is printed; exit code 1 if one is not as it should.
+Needs gcc and the permission to make device files. `v4l2_camera.c` is compiled, and loaded before libc into a
+process that opens the camera in many ways: with valid and invalid sizes and rates, twice, silent, frozen,
+with stamps of another clock, unplugged. Prints the result of each; exit code 1 if one is not as expected.
 """
 
 import os
@@ -34,7 +34,7 @@ DEVICE, MODE = "FAKE_CAMERA", "FAKE_CAMERA_MODE"
 
 @dataclass(frozen=True, kw_only=True)
 class V4l2Camera:
-    """Try the V4L2 camera against one that is made up."""
+    """Test the V4L2 camera driver against a simulated camera."""
 
 
 def main(_: V4l2Camera) -> int:
@@ -52,7 +52,7 @@ def main(_: V4l2Camera) -> int:
 
 
 def tried(device: str) -> int:
-    """All ways, in the process into which the camera was loaded."""
+    """Test all ways, in the process into which the camera was loaded."""
     table, rows = Table("what", "came", "as it should"), []
     for what, way in WAYS.items():
         set_mode("g")
@@ -71,7 +71,7 @@ def set_mode(letter: str) -> None:
 
 
 def pictures(device: str) -> tuple[str, bool]:
-    """At the camera's rate, of its colour, and as old as the kernel says."""
+    """Check that images come at the camera's rate, in its colour, with the kernel's age."""
     camera, gaps, ages = OpenCvCamera(device), list[float](), list[float]()
     images = [camera.read()]
     for _ in range(45):
@@ -86,7 +86,7 @@ def pictures(device: str) -> tuple[str, bool]:
 
 
 def another_clock(device: str) -> tuple[str, bool]:
-    """Stamps that cannot be are none: the arrival counts, less the declared latency."""
+    """Check that impossible stamps are replaced by the arrival less the declared latency."""
     camera = OpenCvCamera(device, latency_s=0.02)
     set_mode("w")
     for _ in range(4):
@@ -97,17 +97,17 @@ def another_clock(device: str) -> tuple[str, bool]:
 
 
 def twice(device: str) -> tuple[str, bool]:
-    """The second is refused, and the first goes on."""
+    """Check that a second opening is refused, and that the first continues."""
     first = OpenCvCamera(device)
-    said, is_right = refused(DriverError, "cannot be opened")(device)
+    result, is_right = refused(DriverError, "cannot be opened")(device)
     before = first.read().t_ns
     goes_on = first.read().t_ns > before
     first.close()
-    return said, is_right and goes_on
+    return result, is_right and goes_on
 
 
 def given(height: int, width: int, **settings: object) -> Callable[[str], tuple[str, bool]]:
-    """Pictures of that size come with these settings."""
+    """Check that images of that size come with these settings."""
 
     def way(device: str) -> tuple[str, bool]:
         camera = OpenCvCamera(device, **settings)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def given(height: int, width: int, **settings: object) -> Callable[[str], tuple[
 
 
 def refused(error: type[Exception], words: str, **settings: object) -> Callable[[str], tuple[str, bool]]:
-    """That error is raised, with these words in it, within 2.5 s."""
+    """Check that this error with these words is raised within 2.5 s."""
 
     def way(device: str) -> tuple[str, bool]:
         begin_s = time.monotonic()
@@ -133,7 +133,7 @@ def refused(error: type[Exception], words: str, **settings: object) -> Callable[
 
 
 def noticed(letter: str, fault: CameraFault) -> Callable[[str], tuple[str, bool]]:
-    """A run notices it within 200 ms of the first picture that is missing."""
+    """Check that a run notices the fault within 200 ms of the first missing image."""
 
     def way(device: str) -> tuple[str, bool]:
         with camera_threads({"a": OpenCvCamera(device)}, MonotonicClock()) as cameras:

@@ -1,1 +1,1 @@
-"""Benchmarks and comparisons: `python -m scripts.bench`, and modules with a command of their own."""
+"""Benchmarks and comparisons: `python -m scripts.bench`, and modules with their own commands."""

@@ -1,12 +1,12 @@
-"""How exact corners, intrinsics and anchors are, against cameras and worlds that are known.
+"""Measures the accuracy of corners, intrinsics and anchors against known cameras and worlds.
 
 python -m scripts.bench.calibration --seeds 40 --lenses 4 --json scripts/results/calibration.json
 
-Boards are drawn through the lens (sim/capture/board_scene.py). Anchors of many seeds take corners that are as
-far off as detection was measured to be; a few take drawn pictures from end to end. clean: no blur, no noise,
-odometry exact. noisy: blur 0.8 px, noise 4 of 255, light that falls off; corners off by 0.3 px; odometry that
-trembles by 0.6 mm and 0.03 degrees, while a device looks at the board from eight places. walking: that
-odometry walks by 4 mm and 0.1 degrees per root of a metre as well, and the places are 0.1 m apart.
+Boards are rendered through the lens (sim/capture/board_scene.py). Anchors of many seeds use corners with the
+measured errors of the detector; a few use rendered images from end to end. clean: no blur, no noise, exact
+odometry. noisy: blur 0.8 px, noise 4 of 255, light that falls off; corner errors of 0.3 px; odometry jitter
+of 0.6 mm and 0.03 degrees, while a device looks at the board from eight poses. walking: odometry that also
+drifts by 4 mm and 0.1 degrees per root of a metre, with poses 0.1 m apart.
 """
 
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def main(args: Args) -> int:
         progress.advance(bar)
     if args.json is not None:
         write_result(args.json, out, seeds=range(args.seeds))
-    for line in _said(out):
+    for line in _lines(out):
         print(line)
     return 0
 
@@ -333,7 +333,7 @@ def _refused(chest: DeviceViews, hand: DeviceViews) -> list[str]:
     return []
 
 
-def _said(out: dict[str, list[Row]]) -> Iterator[str]:
+def _lines(out: dict[str, list[Row]]) -> Iterator[str]:
     for row in out["intrinsics"]:
         yield (
             f"{row['look']} {row['lens']}: rms {row['rms_px']:.3f} px, f off "

@@ -62,7 +62,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchCameras:
-    """Measure chunks a second and lost ticks with two cameras, beside loops that do less in a tick."""
+    """Measure chunks per second and lost ticks with two cameras, beside loops that do less in a tick."""
 
     rounds: Count = 5
     """Number of episodes, each followed by the bare loops."""
@@ -228,6 +228,6 @@ def _table(rounds: list[Round], control_hz: float) -> Table:
             for what in ("tick_ms", "ticks", "chunks_per_s")
         )
         lost = [row.lost for row in of_loop]
-        told = ", ".join(map(str, lost))
-        table.add_row(name, f"{tick_ms:.2f}", f"{ticks:.0f}", told, str(sum(lost)), f"{rate:.2f}")
+        lost_words = ", ".join(map(str, lost))
+        table.add_row(name, f"{tick_ms:.2f}", f"{ticks:.0f}", lost_words, str(sum(lost)), f"{rate:.2f}")
     return table

@@ -1,4 +1,4 @@
-"""How far a capture's clocks, anchors and labels are from the truth, and which gate finds which fault.
+"""Measures the errors of a capture's clocks, anchors and labels, and which check finds which fault.
 
 python -m scripts.bench.capture --sessions 12 --json outputs/capture.json
 
@@ -47,14 +47,14 @@ NOISES: Mapping[str, Noise] = {"clean": CLEAN, "noisy": NOISY}
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How many, and which."""
+    """Number and first seed of the sessions."""
 
     sessions: Count = 12
-    """Of either noise."""
+    """Sessions of each noise level."""
     fault_sessions: Count = 3
-    """Of every fault, all noisy."""
+    """Noisy sessions of every fault."""
     drawn: bool = False
-    """Draw the videos of an anchor clip too, and anchor by what the real detector finds in them: minutes."""
+    """Also render the videos of an anchor clip, and anchor with the real detector; takes minutes."""
     first_seed: Seed = 0
     json: Maybe[OutputFile] = None
     """Write everything to this file, as JSON."""
@@ -99,7 +99,7 @@ def measured(name: str, seed: int) -> dict[str, Any]:
 
 
 def _config(noise: Noise) -> LabelConfig:
-    """As somebody has it who knows her devices' data sheets: how far their odometry drifts."""
+    """Return the configuration of a user who knows the odometry drift of the devices."""
     vio = noise.device.vio
     drift = Drift(
         walk_m=vio.walk_m,
@@ -130,8 +130,8 @@ def _stages(folder: Path, truth: Truth, config: LabelConfig) -> dict[str, Any]:
     }
     for i, each in enumerate(anchors):
         m, rad = anchor_error(truth, i, each.X_WcWh, each.chest_ns, each.hand_ns)
-        said = {key: float(value) for key, value in each.residuals.items()}
-        out["anchors"].append({"mm": 1e3 * m, "deg": float(np.rad2deg(rad)), **said})
+        figures = {key: float(value) for key, value in each.residuals.items()}
+        out["anchors"].append({"mm": 1e3 * m, "deg": float(np.rad2deg(rad)), **figures})
     for demonstration in capture.demonstrations():
         labels = labels_of(joined, demonstration)
         is_used = labels.verdict.ok and demonstration.number in usable
@@ -164,7 +164,7 @@ def _stages(folder: Path, truth: Truth, config: LabelConfig) -> dict[str, Any]:
 
 
 def drawn(name: str, seed: int) -> dict[str, Any]:
-    """An anchor from videos that MuJoCo drew: detection, clocks and odometry as they come, at 640 by 480."""
+    """Compute an anchor from rendered videos, with real detection, clocks and odometry, at 640 by 480."""
     noise, person, edges = NOISES[name], person_of(seed), BOARD.size_m
     task, half = make_task("fetch"), (edges[0] / 2, edges[1] / 2)
     scene = PersonScene(task, board_half=half)
@@ -186,9 +186,9 @@ def drawn(name: str, seed: int) -> dict[str, Any]:
         capture = RawCapture.open(folder / "capture")
         anchors = anchors_of(capture, "hand", clock_of(capture, "hand", LabelConfig()))
         m, rad = anchor_error(truth, 0, anchors[0].X_WcWh, anchors[0].chest_ns, anchors[0].hand_ns)
-        said = {key: float(value) for key, value in anchors[0].residuals.items()}
+        figures = {key: float(value) for key, value in anchors[0].residuals.items()}
         reasons = list(anchors[0].verdict.names)
-        return {"noise": name, "mm": 1e3 * m, "deg": float(np.rad2deg(rad)), "reasons": reasons, **said}
+        return {"noise": name, "mm": 1e3 * m, "deg": float(np.rad2deg(rad)), "reasons": reasons, **figures}
     finally:
         shutil.rmtree(folder)
 
@@ -236,7 +236,7 @@ def _p95(values: Any) -> float:
 
 
 def tried(faults: tuple[Fault, ...], seed: int) -> dict[str, Any]:
-    """What the gates say of a noisy session with a fault, and otherwise without bad luck."""
+    """Return which checks find the fault of a noisy session that is otherwise sound."""
     calm = replace(NOISY.device.vio, jumps_per_min=0.0, lost_per_min=0.0, limited_per_min=0.0)
     noise = replace(NOISY, device=replace(NOISY.device, vio=calm))
     folder = Path(tempfile.mkdtemp(prefix="capture-"))
@@ -248,7 +248,7 @@ def tried(faults: tuple[Fault, ...], seed: int) -> dict[str, Any]:
         shutil.rmtree(folder)
     fatal = [each for each in found if each.is_fatal]
     return {
-        "fault": " and ".join(map(said, faults)) or "none",
+        "fault": " and ".join(map(fault_words, faults)) or "none",
         "seed": seed,
         "is_caught": bool(fatal),
         "by": sorted({f"{each.gate}: {name}" for each in fatal for name in each.names}),
@@ -259,7 +259,7 @@ def tried(faults: tuple[Fault, ...], seed: int) -> dict[str, Any]:
     }
 
 
-def said(fault_: Fault) -> str:
+def fault_words(fault_: Fault) -> str:
     """A fault in a line: `ClockShift ms=30.0 role=hand`."""
     values = " ".join(f"{each.name}={getattr(fault_, each.name)}" for each in fields(fault_))
     return f"{type(fault_).__name__} {values}".strip()

@@ -1,11 +1,11 @@
 """Policies from a simulated person's captured demonstrations, on the mobile robot, 300 ms late.
 
-    headline    four tasks, flow, act and diffusion, by captures' labels, by what she meant, by the expert
-    grid        labels {world, chest, decoupled} x splices {none, time, state}, two tasks
+    headline    four tasks, flow, act and diffusion, from captures' labels, the person's ground truth, the
+    expert grid        labels {world, chest, decoupled} x splices {none, time, state}, two tasks
 
 python -m scripts.bench.capture_policies --tasks fetch --folder outputs/captures --json outputs/fetch.json
 
-Everything is kept in the folder as it is done: an interrupted run goes on where it was.
+Finished steps are kept in the folder, so that an interrupted run continues.
 """
 
 from collections.abc import Iterator
@@ -46,28 +46,28 @@ from scripts.lab.cells import Cell, ResultsFile, rows_of, run_cells
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to compare; everything that is not given as it stands below."""
+    """Train and evaluate policies from captured demonstrations; defaults are as below."""
 
     tasks: Several[HouseholdTask] = ("fetch", "drawer", "clear", "wipe")
     networks: Several[Network] = ("flow",)
     sources: Several[Source] = ("decoupled", "truth")
     splices: Several[str] = ("naive", "time-aligned", "state-matching", "pipelined-prefix")
     folder: OutputFolder = Path("outputs/captures")
-    """Gets captures, samples, policies and results."""
+    """Folder for captures, samples, policies and results."""
     demonstrations: Count = 50
     episodes: Count = 50
     steps: Steps = 4000
     batch_size: Count = 128
     width: Count = 96
     slower: Annotated[float, Within(0.2, 10.0)] = 1.0
-    """How many times as long as the person the robot takes, as `capture label --slower`."""
+    """Duration of the robot's motion relative to the person's, as `capture label --slower`."""
     seed: Seed = 0
     workers: Processes = 2
     """Processes that train or run episodes."""
     plan: bool = False
-    """Only say what would be done."""
+    """Only print what would be done."""
     short: bool = False
-    """A few steps and episodes, to see that it runs."""
+    """Run a few steps and episodes as a test."""
     json: Maybe[KeptFile] = None
     """Write the rows to this file."""
 

@@ -1,4 +1,4 @@
-"""How well two devices' clocks are joined on simulated sessions: many seeds, by inertial sensors or poses.
+"""Measures how well two devices' clocks are joined in simulated sessions, by inertial sensors or poses.
 
 python -m scripts.bench.clocks --output scripts/results/capture-clocks.json
 """
@@ -22,13 +22,13 @@ from sim.capture.session import simulate_session
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureClocks:
-    """What is measured."""
+    """Measure the error of joined clocks."""
 
     output: KeptFile
-    """Where the figures go."""
+    """File for the figures."""
     seeds: Count = 20
     metres: Annotated[float, Within(1, 100)] = 8.0
-    """Walked between the sync spans."""
+    """Distance walked between the sync spans."""
 
 
 CASES = {
@@ -46,7 +46,7 @@ class Joined:
     """Largest error of the hand's clock by the chest's in the session."""
     sigma_ms: float
     nees: float
-    """Squared error at the middle of the sync spans, over what sigma says; 1 in the mean is honest."""
+    """Squared error at the middle of the sync spans, relative to sigma squared; a mean of 1 is consistent."""
     correlation: float
 
 

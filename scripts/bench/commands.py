@@ -1,4 +1,4 @@
-"""`python -m scripts.bench`: speed, measured against something else in the same run."""
+"""`python -m scripts.bench`: benchmarks of speed, each against a reference in the same run."""
 
 from typing import Annotated
 
@@ -38,13 +38,13 @@ Subcommand = (
 )
 DESCRIPTION = """Measure the speed of one part on this machine, against something else in the same run.
 
-For whoever doubts a figure of `docs/results`, or wants it for another machine.
+They reproduce the figures of `docs/results`, also on another machine.
 """
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    argv: instead of the process's own, which otherwise ends with the exit code.
+    argv: replaces the process's own arguments; without it the process ends with the exit code.
     """
     return run_group(Subcommand, argv, prog="python -m scripts.bench", description=DESCRIPTION)

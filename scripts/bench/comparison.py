@@ -1,4 +1,4 @@
-"""What comparisons have in common: finished places are kept, and the same command goes on from there."""
+"""Shared code of comparisons: finished cells are kept, and the same command continues after them."""
 
 import sys
 import time
@@ -23,15 +23,15 @@ class Comparison(ABC):
     """Cells to run, and what becomes of them; a command adds which, and what it leaves behind."""
 
     output: OutputFolder
-    """Folder for results, pages and pictures; a finished episode found there is not run again."""
+    """Folder for results, pages and plots; a finished episode found there is not run again."""
     workers: Processes = 2
     """Processes that share the work; the results do not depend on their number."""
     train: bool = False
-    """First train the policies that are missing, as many at a time as there are workers."""
+    """First train the missing policies, as many at a time as there are workers."""
     plan: bool = False
-    """Only say what would be run, and which policies are missing."""
+    """Only print what would be run, and which policies are missing."""
     keep: Maybe[InputFile] = None
-    """JSON file of an earlier run: places of the comparison that are only there are shown from it."""
+    """JSON file of an earlier run, from which cells are shown that this run lacks."""
     write_results: bool = False
     """Also put figures and a plot into `scripts/results`, from which `python -m scripts.tables.docs_tables`
     writes the tables of `docs/results`."""
@@ -54,7 +54,7 @@ class Comparison(ABC):
         """Tables and plots of what is finished; the folder is there."""
 
     def main(self) -> int:
-        """Train, run and write, as the options say; returns the exit code."""
+        """Train, run and write; return the exit code."""
         from scripts.lab.cells import ResultsFile, rows_of
         from scripts.lab.page import read_json
 

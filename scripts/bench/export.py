@@ -27,7 +27,7 @@ HEIGHT, WIDTH, HZ = 480, 640, 30
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to export."""
+    """Measure the export of a run's log."""
 
     seconds: Annotated[float, Within(1, 3600)] = 60.0
     """Length of the run [s]."""

@@ -26,7 +26,7 @@ ModelName = Literal["smolvla", "pi0", "pi05"]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchGpu:
-    """Measure a VLA's stages with random weights: image encoder, prefill, step, whole chunk, first row out.
+    """Measure a VLA's stages with random weights: image encoder, prefill, step, whole chunk, first row.
 
     LeRobot's own `predict_action_chunk` runs on the same weights in the same run, before they are compiled.
     """
@@ -34,31 +34,32 @@ class BenchGpu:
     models: Some[ModelName] = ("smolvla", "pi05")
     """Models of LeRobot to measure."""
     batches: Some[Batch] = (1, 2, 4, 6, 8, 16)
-    """Numbers of robots that are answered together."""
+    """Batch sizes: numbers of robots that are answered together."""
     cameras: Some[Annotated[int, Within(1, 16)]] = (2,)
-    """Numbers of pictures that each robot sends."""
+    """Numbers of images that each robot sends."""
     words: Some[Annotated[int, Within(1, 1024)]] = (20,)
     """Tokens of the prompt; ours rounds them up to 64, or the model's longest."""
     small: bool = False
-    """Take two narrow layers instead, to try the command where no GPU is at hand."""
+    """Use two narrow layers instead, to test the command without a GPU."""
     device: str = "cuda"
-    """Where to compute, in torch's words: cuda, or cpu for the small models."""
+    """Torch device: cuda, or cpu for the small models."""
     dtype: Maybe[Literal["bfloat16", "float32"]] = None
     """Number format of the weights; if not given bfloat16, but float32 on a CPU without instructions for
     it."""
     compile: Annotated[bool, arg(help="Do not have torch compile what ours runs, for each batch.")] = True
     one_graph: bool = False
-    """Run a chunk as one CUDA graph, from pictures to rows; its parts are not timed then. A CPU runs it as a
-    whole too, without a graph."""
+    """Run a chunk as one CUDA graph from images to rows, without timing its parts. A CPU also runs it as a
+    whole, without a graph."""
     n: Count = 30
     """How often each stage is measured."""
     serve: bool = False
     """Measure chunks of one robot through server and wire instead of stages, beside the policy alone."""
     connections: AnyCount = 100
-    """With --serve: how many robots then connect, ask once and leave, to see whether the server grows."""
+    """With --serve: number of robots that then connect, ask once and leave, to measure the server's
+    memory."""
     starts: bool = False
-    """With --serve: start the server twice, first with nothing compiled on the disk, for as many robots at a
-    time as --batches has: how long until it is open, and until all is warm."""
+    """With --serve: start the server twice, first without compiled code on the disk, with the batch sizes of
+    --batches, and measure how long until it is open, and until all is warm."""
     json: Maybe[OutputFile] = None
     """Write the figures to this file, as JSON."""
 

@@ -1,4 +1,4 @@
-"""All figures of VLAs on a GPU in one call, the most wanted first, within a limit of time.
+"""Measures all figures of VLAs on a GPU in one call, the most important first, within a time limit.
 
 python -m scripts.bench.gpu_figures --json figures.json              # 8 minutes on an H100
 python -m scripts.bench.gpu_figures --small --device cpu --limit-s 60   # tries it without a GPU
@@ -29,7 +29,7 @@ LIMIT_S = 480.0
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is measured in one go: one model that sees so many pictures, for so many robots."""
+    """One measurement: a model with a number of images, for a number of robots."""
 
     model: ModelName
     cameras: int = 2
@@ -38,7 +38,7 @@ class Setting:
     serve: bool = False
     """Through server and wire, beside the policy alone."""
     one_graph: bool = False
-    """All of a chunk recorded as one; in a process of its own."""
+    """The whole chunk recorded as one graph, in its own process."""
 
     def bench(self, args: "Options", *, n: int) -> BenchGpu:
         return BenchGpu(
@@ -61,7 +61,7 @@ SETTINGS = (
     Setting(model="pi05", words=100),
     Setting(model="pi05", robots=2),
 )
-"""The most wanted first: what is left out is so for want of time."""
+"""The most important first, as the last ones are left out when time runs out."""
 
 
 def measure(
@@ -128,16 +128,16 @@ def _keep(found: dict[str, Any], args: "Options") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is measured, on what, and for how long."""
+    """Measure the figures of VLAs on a GPU."""
 
     device: str = "cuda"
     small: bool = False
-    """Two narrow layers, not compiled."""
+    """Use two narrow layers, not compiled."""
     n: Count = 30
     """Chunks of each setting."""
     limit_s: Seconds = LIMIT_S
     json: Maybe[KeptFile] = None
-    """Where the figures go."""
+    """File for the figures."""
 
 
 def main(options: Options) -> int:

@@ -3,9 +3,9 @@
     bare      the policy, asked in its server's process              pictures ─► first row ......... last row
     served    the same, asked by a robot     submit ═ tcp ═ server ─► worker ─► the same ═ tcp ═► the caller
 
-Both have pictures in memory at first and rows in the caller's hands at last, and ask for one chunk after the
-other. Blocks of the two alternate, so that drift of the machine cancels. The server says of every answer how
-long it waited and how long the policy took; what is left of the whole is the server's and the wire's.
+Both start with images in memory and end with rows at the caller, and request one chunk after the other.
+Blocks of the two alternate, so that drift of the machine cancels. The server reports for every answer how
+long it waited and how long the policy took; the rest is due to the server and the wire.
 """
 
 import tempfile
@@ -31,9 +31,9 @@ from scripts.harness import percentiles
 BLOCK = 10
 """Chunks in a row."""
 CONNECTED_FIRST = 5
-"""Robots that come and go before it is looked at what the server holds: libraries keep some of the first."""
+"""Robots that come and go before the server's memory is measured, as libraries keep some of the first."""
 SETTLE_S = 5.0
-"""How long a server may take to let go of the last robot."""
+"""How long a server may take to release the last robot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +77,8 @@ def served_figures(setting: Served, *, n: int, connections: int) -> dict[str, An
                 served += _asked(client, server.observation, size)
         held = _held_by(server, connections) if connections else None
     figures = figures_of(bare, served) | {"starts": [server.start]}
-    said = {name: value for name, value in asdict(setting).items() if name != "compile_cache"}
-    return said | figures | ({} if held is None else {"connections": held})
+    facts = {name: value for name, value in asdict(setting).items() if name != "compile_cache"}
+    return facts | figures | ({} if held is None else {"connections": held})
 
 
 @contextmanager
@@ -143,31 +143,31 @@ def _held_by(server: "_Server", connections: int) -> dict[str, Any]:
 
 
 class _Server:
-    """The process that serves, as the one that measures has it."""
+    """Handle of the serving process in the measuring process."""
 
     def __init__(self, pipe: Connection, started_s: float) -> None:
         """started_s: when its process was, by the clock of both."""
         self._pipe = pipe
-        self.address, told, open_s, all_warm_s = self._received()
+        self.address, info, open_s, all_warm_s = self._received()
         self.start = {"open_s": open_s - started_s, "all_warm_s": all_warm_s - started_s}
         """How long until it took robots, and until all was warm."""
-        self.info = PolicyInfo.from_dict(told)
+        self.info = PolicyInfo.from_dict(info)
         self.observation = observation_of(self.info)
 
     def bare(self, n: int) -> list[Trip]:
         """Chunks of the policy alone, in its process."""
-        return [Trip(first_row=first, last_row=last) for first, last in self._told(n)]
+        return [Trip(first_row=first, last_row=last) for first, last in self._answer(n)]
 
     def settled(self) -> dict[str, float]:
         """What it holds once the robots that left are gone there too."""
         given_up_s = time.monotonic() + SETTLE_S
-        while self._told(None)["robots"] and time.monotonic() < given_up_s:
+        while self._answer(None)["robots"] and time.monotonic() < given_up_s:
             time.sleep(SETTLE_S / 100)
-        time.sleep(SETTLE_S / 20)  # libzmq lets go of a connection after it has told of its end
-        held: dict[str, float] = self._told(None)
+        time.sleep(SETTLE_S / 20)  # libzmq releases a connection after it has reported its end
+        held: dict[str, float] = self._answer(None)
         return held
 
-    def _told(self, order: int | None) -> Any:
+    def _answer(self, order: int | None) -> Any:
         self._pipe.send(order)
         return self._received()
 
@@ -175,7 +175,7 @@ class _Server:
         try:
             return self._pipe.recv()
         except EOFError as error:
-            raise ServerUnavailableError("the server's process has ended; it says above why") from error
+            raise ServerUnavailableError("the server's process has ended; see its output above") from error
 
 
 def show_served(figures: Sequence[dict[str, Any]]) -> None:
@@ -200,8 +200,8 @@ def show_served(figures: Sequence[dict[str, Any]]) -> None:
         for name, start in zip(
             ("first start", "next")[-len(found["starts"]) :], found["starts"], strict=True
         ):
-            said = f"open after {start['open_s']:.1f} s, all warm after {start['all_warm_s']:.1f} s"
-            console.print(f"{found['model']}, {name}, up to {found['max_batch']} at a time: {said}")
+            line = f"open after {start['open_s']:.1f} s, all warm after {start['all_warm_s']:.1f} s"
+            console.print(f"{found['model']}, {name}, up to {found['max_batch']} at a time: {line}")
         if (held := found.get("connections")) is not None:
             grown = ", ".join(
                 f"{name.replace('_', ' ')} {before:g} -> {held['after'][name]:g}"

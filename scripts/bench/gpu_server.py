@@ -1,4 +1,4 @@
-"""The server's process of `bench gpu --serve`: it serves a VLA, and does what comes through its pipe."""
+"""Server process of `bench gpu --serve`: serves a VLA, and runs the orders from its pipe."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ from scripts.bench.wire_floor import ANY_PORT
 WARM = 3
 """Chunks that do not count, of every kind."""
 HEARTBEAT_NS = 10 * NS_PER_S
-"""How often a sign of life is asked for: whoever computes on the processor's cores may be silent for long."""
+"""Period of heartbeat requests, long because a process that computes on all cores may be silent for long."""
 _LOOK_S = 0.01
 _DEADLINE_NS = 60 * NS_PER_S
 
@@ -84,7 +84,7 @@ def serve_vla(pipe: Connection, setting: Served) -> None:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            with collector, suppress(EOFError):  # whoever measures has gone
+            with collector, suppress(EOFError):  # the measuring process has gone
                 all_warm_s = _when_all_is_warm(each)
                 _alone(policy, observation_of(policy.info), WARM)  # in this thread too
                 pipe.send((server.address, policy.info.to_dict(), opened_s, all_warm_s))

@@ -1,11 +1,11 @@
-"""How exactly a camera's place on, or beside, the simulated FR3 is found, from pictures that are drawn.
+"""Measures the accuracy of a camera's calibrated pose on, or beside, the simulated FR3, from rendered images.
 
     python -m scripts.bench.hand_eye --json scripts/results/hand_eye.json
 
-Every seed mounts the camera elsewhere and lets the arm stand at 20 places of its own physics.
-clean: sharp pictures, true intrinsics, an arm that knows where its hand is.
-noisy: pictures with blur, noise and shade, focal lengths 0.2 % and a principal point 1 px off, and an arm
-that errs by 0.3 mm and 0.03 degrees in each coordinate.
+Every seed mounts the camera elsewhere and moves the arm to 20 poses in simulated physics.
+clean: sharp images, true intrinsics, an arm with exact end-effector poses.
+noisy: images with blur, noise and shade, focal lengths 0.2 % and a principal point 1 px off, and an arm with
+errors of 0.3 mm and 0.03 degrees in each coordinate.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from sim.tasks import make_task
 HAND_M, HAND_RAD = 3e-4, float(np.deg2rad(0.03))
 SETTLE_NS = 1_500_000_000
 X_EB = pin.SE3(np.diag([1.0, -1.0, -1.0]), np.array([-0.12, 0.09, 0.03]))
-"""The board on the hand, for a camera beside the arm."""
+"""The board on the end effector, for a camera beside the arm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ CASES: Mapping[str, Case] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Of one calibration."""
+    """Result of one calibration."""
 
     setup: str
     case: str
@@ -69,7 +69,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureHandEye:
-    """Calibrate the simulated FR3's camera again and again, and hold it against the truth."""
+    """Calibrate the simulated FR3's camera again and again, and compare it with the truth."""
 
     seeds: Count = 20
     views: Count = 20
@@ -138,7 +138,7 @@ def judged(setup: str, name: str, views: list[ArmView], camera: Pinhole, X: pin.
 
 
 def stood(setup: str, rng: np.random.Generator, num: int) -> tuple[pin.SE3, pin.SE3, list[pin.SE3]]:
-    """Where the camera and the board are, and where the hand stood, once the servos had settled."""
+    """Return the poses of camera and board, and of the end effector once the servos had settled."""
     mount = np.concatenate([rng.normal(0.0, 0.01, 3), rng.normal(0.0, 0.05, 3)])
     world = World(make_task("track"))
     if setup == "hand-eye":
@@ -166,7 +166,7 @@ def beside() -> pin.SE3:
 
 
 def held(rng: np.random.Generator, num: int, X_AC: pin.SE3, world: World) -> list[np.ndarray]:
-    """Joint positions from which the camera sees the whole board on the hand, from aside."""
+    """Return joint positions from which the camera sees the whole board on the end effector at an angle."""
     out: list[np.ndarray] = []
     while len(out) < num:
         tilt = pin.exp3(

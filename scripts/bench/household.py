@@ -1,4 +1,4 @@
-"""`python -m scripts.bench household`: labels, policies and splices on the household tasks, under latency."""
+"""`python -m scripts.bench household`: compares labels, policies and splices on the household tasks."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -26,17 +26,17 @@ _SPLICES = (
 class BenchHousehold(Comparison):
     """Compare policies and ways to join their chunks on the household tasks of the mobile robot.
 
-    For research: should a policy tell the hand's motion in the robot's base or in the world, and how should a
-    chunk meet a base that has moved on (Mobile UMI's comparison, in simulation). Every finished place is kept
-    in `<output>/cells.jsonl`, so the same command goes on after an interruption. Leaves `mobile.json` and
-    `mobile.png`.
+    For research: should a policy predict the end effector's motion in the robot's base or in the world, and
+    how should a chunk be spliced for a base that has moved on (Mobile UMI's comparison, in simulation). Every
+    finished cell is kept in `<output>/cells.jsonl`, so that the same command continues after an interruption.
+    Writes `mobile.json` and `mobile.png`.
     """
 
     tasks: Several[str] = ()
     """Household tasks to compare on: clear, drawer, fetch, wipe; all if not given."""
     labels: Some[Literal["base", "world"]] = ("base", "world")
-    """What actions refer to. base: the hand in the base, and the base from where it stands. world: both in
-    odometry's world."""
+    """Frames of actions. base: the end effector in the base, and the base relative to its pose. world: both
+    in odometry's world."""
     networks: Some[Literal["shipped", "seeing", "flow", "act", "diffusion"]] = (
         "shipped",
         "seeing",
@@ -44,7 +44,7 @@ class BenchHousehold(Comparison):
         "act",
         "diffusion",
     )
-    """Policies to compare. shipped: ours. seeing: ours from pictures alone. flow, act, diffusion: ours and
+    """Policies to compare. shipped: ours. seeing: ours from images alone. flow, act, diffusion: our and
     LeRobot's networks, trained alike."""
     splices: Annotated[Several[str], arg(help=_SPLICES)] = ()
     delays: Some[Milliseconds] = (0.0, 300.0, 600.0)
@@ -52,7 +52,7 @@ class BenchHousehold(Comparison):
     seeds: Some[Seed] = (0,)
     """Training seeds of the policies."""
     episodes: Count = 100
-    """Episodes in each place, with the same seeds everywhere."""
+    """Episodes in each cell, with the same seeds everywhere."""
     checkpoints: AnyFolder = Path("outputs/checkpoints")
     """Folder of the trained policies, as `<task>/<network>-<labels>-<seed>`; the shipped ones count as
     shipped-base-0 and seeing-base-0."""

@@ -1,4 +1,4 @@
-"""How long `import robot_runtime` takes, against importing its heavy parts alone, in the same run.
+"""Measures the time of `import robot_runtime` against importing its heavy parts alone, in the same run.
 
 python -m scripts.bench.import_time --json PATH
 """

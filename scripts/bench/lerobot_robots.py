@@ -1,4 +1,4 @@
-"""What a LeRobot robot in a process of its own costs the control loop: beside the ideal arm, in one run.
+"""Measures the cost of a LeRobot robot in its own process for the control loop, beside the ideal arm.
 
     uv run --extra lerobot python -m scripts.bench.lerobot_robots --seconds 5 --rounds 4
 
@@ -42,7 +42,7 @@ NOT_HERE = ("torch", "lerobot", "draccus")
 
 @dataclass(frozen=True, kw_only=True)
 class BenchLeRobotRobots:
-    """Time the control loop with a LeRobot robot in a process of its own, and with the ideal arm."""
+    """Time the control loop with a LeRobot robot in its own process, and with the ideal arm."""
 
     seconds: Annotated[float, Within(0.2, 600)] = 5.0
     """Length of each block [s]."""

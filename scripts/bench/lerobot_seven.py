@@ -1,4 +1,4 @@
-"""A LeRobot plug-in of one file: seven joints and a gripper that are where they were told to be."""
+"""A LeRobot plug-in in one file: seven joints and a gripper that follow commands exactly."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`python -m scripts.bench log`: what the log of a run costs the control loop, with two cameras on.
+"""`python -m scripts.bench log`: measures the cost of a run's log for the control loop, with two cameras.
 
     bare      no cameras, no log
     cameras   two cameras of 480 x 640 pixels, 30 pictures a second each, which the policy is shown; no log
@@ -47,7 +47,7 @@ PAGE = "page"
 
 
 class Seeing(Swing):
-    """Swings, and is shown two pictures."""
+    """Swings, and gets two images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,9 +99,9 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchLog:
-    """Measure what the log costs the control loop: ticks with two cameras, with and without the log.
+    """Measure the cost of the log for the control loop: ticks with two cameras, with and without the log.
 
-    The last log is replayed, too: it has to give the same commands to the last bit.
+    The last log is replayed, too, and must give the same commands to the last bit.
     """
 
     rounds: Count = 5
@@ -111,9 +111,9 @@ class BenchLog:
     rates_hz: Some[Hertz] = (100.0, 500.0)
     """Control rates to measure."""
     subscribers: AnyCount = 0
-    """Processes that hear all messages of the log, as the page of a run does."""
+    """Processes that receive all messages of the log, as the page of a run does."""
     page: bool = False
-    """Measure with the page of a run, too, and somebody who looks at it."""
+    """Also measure with the page of a run and one viewer."""
     json: Maybe[OutputFile] = None
     """Write the results to this file, as JSON."""
 
@@ -127,12 +127,12 @@ class BenchLog:
             for rate, case in track(order, description="runs", console=console):
                 address = plain if case == "bare" else seeing
                 rounds.append(self._round(address, case, rate, Path(folder)))
-            said = _replayed(Path(folder))
+            line = _replayed(Path(folder))
         console.print(_table(rounds))
         for rate in self.rates_hz:
             for case in cases[2:]:
                 print(f"{rate:g} Hz: {_verdict(rounds, rate, case)}")
-        print(said)
+        print(line)
         if self.json is not None:
             write_result(self.json, {"rounds": [asdict(each) for each in rounds]})
         return 0

@@ -1,4 +1,4 @@
-"""`python -m scripts.bench loop`: what a tick costs, and how late it comes."""
+"""`python -m scripts.bench loop`: measures the cost and the lateness of a tick."""
 
 import contextlib
 import os

@@ -31,9 +31,9 @@ _METHODS = (
 class BenchMethods(Comparison):
     """Compare all methods on the table tasks, on equal terms, under constant and varying delays.
 
-    For research: which way of running action chunks copes with which delay, and where does a new one stand.
-    To try one method on one task, `eval` is enough. Takes hours without --quick; every finished place of the
-    comparison is kept in `<output>/cells.jsonl`, so the same command goes on after an interruption. Leaves
+    For research: which method of running action chunks copes with which delay, and how does a new one
+    compare. To try one method on one task, use `eval`. Takes hours without --quick; every finished cell is
+    kept in `<output>/cells.jsonl`, so that the same command continues after an interruption. Writes
     `lab.json`, `lab.png` and `lab.html`.
     """
 
@@ -49,7 +49,7 @@ class BenchMethods(Comparison):
     seeds: Maybe[Some[Seed]] = None
     """Training seeds of the policies; 0, 1 and 2 if not given."""
     episodes: Maybe[Count] = None
-    """Episodes in each place, with the same seeds everywhere; 100 if not given."""
+    """Episodes in each cell, with the same seeds everywhere; 100 if not given."""
     checkpoints: AnyFolder = Path("outputs/checkpoints")
     """Folder of the trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as
     mixed-schedule-0. Without --train, one that was trained for both stands in for a missing plain or prefix

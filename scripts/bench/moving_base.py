@@ -1,13 +1,13 @@
-"""What of a moving base reaches the hand, and how soon a base stands that nobody talks to any more.
+"""Measures how much of a base's motion reaches the end effector, and how soon a base without commands stops.
 
     python -m scripts.bench.moving_base --json scripts/results/bench-moving-base.json
 
-The hand is to stand still in the world while the base drives a circle of 6 cm under it, at 1 m/s² all the way
-round, with odometry that is 2 % off (a draw for each seed) and walks. Told apart:
+The end effector must hold its pose in the world while the base drives a circle of 6 cm under it, at 1 m/s²
+all the way round, with odometry that drifts and is 2 % off (random for each seed). Separate errors:
 
-    with the arm       hand from its place, in the world that odometry counts in: what the arm could take out
-    without            the same, had the arm stood still: what the base puts in
-    odometry's         from its true place: what the base's account of itself is off
+    with the arm       end effector from its pose, in odometry's world: what the arm could not compensate
+    without            the same, had the arm been stationary: what the base adds
+    odometry's         from its true pose: the error of the odometry
 
 In simulated time, so the figures are the same on every machine.
 """
@@ -40,12 +40,12 @@ STANDS_BELOW = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class BenchMovingBase:
-    """Hand errors while the base drives, and the time to rest after the last command."""
+    """Measure end-effector errors while the base drives, and the time to rest after the last command."""
 
     seeds: Count = 20
-    """Odometries, and places to start from."""
+    """Number of seeds: odometries and start poses."""
     seconds: Annotated[float, Within(0.1, 3600)] = 6.0
-    """Of driving, for each."""
+    """Driving time for each."""
     json: Maybe[OutputFile] = None
     """Write the results to this file."""
 

@@ -1,11 +1,11 @@
-"""What declared latencies are worth on a robot whose motors get their commands late.
+"""Measures the benefit of declared latencies on a robot whose motors get their commands late.
 
     python -m scripts.bench.part_latency --json scripts/results/bench-part-latency.json
 
-The simulated arm gets each command 0.1 s after it was written, the gripper 0.2 s. Told apart:
+The simulated arm gets each command 0.1 s after it was written, the gripper 0.2 s. Cases:
 
     no dead time      the robot as the policy was trained on it
-    not declared      late, and the runtime does not know: Robot()
+    not declared      late, unknown to the runtime: Robot()
     declared          Robot(latency_s={"arm": 0.1, "gripper": 0.2})
     arm declared      Robot(latency_s={"arm": 0.1}): the gripper stays late, and the arm need not wait for it
 
@@ -65,8 +65,8 @@ class BenchPartLatency:
             table.add_row(*(str(row.get(name)) for name in ("task", "case", *FIGURES)))
         plain_console().print(table)
         if self.json is not None:
-            told = {"dead_time_s": DEAD_TIME_S, "delay_ms": DELAY_MS, "seeds": self.seeds}
-            write_result(self.json, told | {"rows": rows})
+            settings = {"dead_time_s": DEAD_TIME_S, "delay_ms": DELAY_MS, "seeds": self.seeds}
+            write_result(self.json, settings | {"rows": rows})
         return 0
 
     def rows(self) -> Iterator[dict[str, object]]:

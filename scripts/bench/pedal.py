@@ -1,4 +1,4 @@
-"""`python -m scripts.bench pedal`: a pedal is let go in mid-motion, and the ticks to STOP are counted.
+"""`python -m scripts.bench pedal`: releases a pedal in mid-motion, and counts the ticks to STOP.
 
 released                        the pedal is a pipe that speaks the kernel's input events, and is let go by
    |                            another process at a random moment of the tick
@@ -51,12 +51,12 @@ with open(sys.argv[1], "r+b", buffering=0) as pipe:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchPedal:
-    """Let hold-to-run go while the robot moves, and count the ticks to STOP, with the processors busy."""
+    """Release hold-to-run while the robot moves, and count the ticks to STOP, with busy processors."""
 
     releases: Count = 50
-    """How often it is let go."""
+    """Number of releases."""
     busy: Count = 2
-    """Processes that do nothing but compute meanwhile."""
+    """Number of processes that only compute meanwhile."""
     control_hz: Hertz = 500.0
     """Ticks of the control loop per second."""
     json: Maybe[OutputFile] = None
@@ -91,7 +91,9 @@ def let_go(
     with ExitStack() as opened:
         pipe = Path(opened.enter_context(tempfile.TemporaryDirectory())) / "pedal"
         os.mkfifo(pipe)
-        opened.callback(os.close, os.open(pipe, os.O_RDWR))  # a pipe nobody writes to would be a lost pedal
+        opened.callback(
+            os.close, os.open(pipe, os.O_RDWR)
+        )  # a pipe without a writer would count as a lost pedal
         server = opened.enter_context(ServerProcess("sine"))
         foot = opened.enter_context(_process("-c", _FOOT, str(pipe), CODE))
         for _ in range(busy):
@@ -109,7 +111,7 @@ def let_go(
 
 
 def _let_go_once(session: Session, foot: subprocess.Popen[str]) -> dict[str, float]:
-    """Press, wait until it moves, let go, wait until it stands."""
+    """Press, wait until the robot moves, release, wait until it is at rest."""
     assert foot.stdin is not None
     assert foot.stdout is not None
     foot.stdin.write("1\n")

@@ -1,4 +1,4 @@
-"""`python -m scripts.bench peers`: our round trip beside those of LeRobot and openpi, in the same run.
+"""`python -m scripts.bench peers`: compares our round trip with those of LeRobot and openpi, in one run.
 
 All around an instant policy, each with its own server and client in processes of their own. Blocks of all
 alternate, so that drift of the machine cancels.
@@ -44,7 +44,7 @@ PADDINGS = (0, 1000, 2000, 3000)
 with it where buffers lie, which at some sizes doubles the time of a round trip of A for as long as the
 process lives."""
 LEROBOT_SLEEP_S = 1 / 30
-"""What LeRobot's server waits out by default."""
+"""Time that LeRobot's server waits by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def in_turn(blocks: Sequence[Block]) -> Block:
 
 @contextmanager
 def peer_block(python: Path, script: Path, *arguments: float, padding: int = 0) -> Iterator[Block]:
-    """A script that makes round trips when told to, as those of `scripts.lab.baselines` do.
+    """Run a script that makes round trips on request, as those of `scripts.lab.baselines` do.
 
     padding: see PADDINGS.
     """

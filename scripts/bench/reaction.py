@@ -1,4 +1,5 @@
-"""`python -m scripts.bench reaction`: from an unforeseen event to the first command that knows of it."""
+"""`python -m scripts.bench reaction`: measures the time from an unforeseen event to the first command after
+it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated

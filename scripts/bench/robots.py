@@ -1,4 +1,4 @@
-"""`python -m scripts.bench robots`: many robots on one server, over real sockets.
+"""`python -m scripts.bench robots`: measures one server with many robots, over real sockets.
 
 in a loop   two robots that ask as soon as they are answered, of a policy that takes 100 ms however many
             it answers: in batches, and one at a time as LeRobot's, openpi's and GR00T's servers do
@@ -45,7 +45,7 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRobots:
-    """Measure how many robots one server serves, how soon, and that nobody gets another robot's chunk."""
+    """Measure how many robots one server serves, how soon, and that no robot gets another robot's chunk."""
 
     policy: str = "pick_place"
     """Policy of the paced robots: name of a shipped one or a checkpoint folder, without cameras."""
@@ -56,7 +56,7 @@ class BenchRobots:
     seconds: Annotated[float, Within(0.1, 3600)] = 10.0
     """How long each number of robots is measured [s]."""
     heartbeat_ms: HeartbeatMs = 100.0
-    """How often each robot asks for a sign of life [ms]; here all of them run in one process."""
+    """Period of each robot's heartbeat requests [ms]; here all robots run in one process."""
     json: Maybe[OutputFile] = None
     """Write the figures to this file, as JSON."""
 
@@ -145,13 +145,13 @@ class PacedRow:
     asked: int
     answered: int
     shed: int
-    """Told that the server is overloaded."""
+    """Requests refused because the server is overloaded."""
     too_late: int
-    """Told that the deadline is over, or found so by the robot."""
+    """Requests refused because the deadline has passed, or found so by the robot."""
     lost: int
-    """Ended in any other way."""
+    """Requests that ended in any other way."""
     wrong: int
-    """Answered with rows that are not the ones for this robot."""
+    """Requests answered with rows that are not for this robot."""
     p50: float
     p95: float
     p99: float
@@ -159,7 +159,7 @@ class PacedRow:
 
 @dataclass(eq=False)
 class Robot:
-    """One client that asks the same thing again and again, and knows the answer if `expected` says it."""
+    """Client that sends the same request again and again, and checks the answer if `expected` is given."""
 
     observation: Observation
     deadline_ns: int
@@ -269,7 +269,7 @@ def _load(name: str) -> Policy:
 
 
 def _robots_of(policy: Policy, num_robots: int, *, deadline_ns: int) -> Iterator[Robot]:
-    """Robots that each stand somewhere else in a scene of their own, with what the policy says alone."""
+    """Return robots, each at another pose in its own scene, with the policy's answers to each alone."""
     rng = np.random.default_rng(0)
     nothing = zero_observation(policy.info.schema, next(iter(policy.info.tasks), ""))
     for seed in range(num_robots):

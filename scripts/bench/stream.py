@@ -1,4 +1,5 @@
-"""`python -m scripts.bench stream`: when the first rows of a streamed chunk are there, over real sockets.
+"""`python -m scripts.bench stream`: measures when the first rows of a streamed chunk arrive, over real
+sockets.
 
     submit                first fresh row                                    last row
       |---- wire, call 1 -------|---- call 2 ---- ... ---- call N ---- wire -----|
@@ -44,7 +45,7 @@ WIRE_FIRST, WIRE_WHOLE, SAMPLING = "wire: first fresh row", "wire: whole chunk",
 
 @dataclass(frozen=True, kw_only=True)
 class BenchStream:
-    """Measure when a streamed chunk's first fresh row and its last are there, and how long sampling takes."""
+    """Measure when the first fresh row and the last row of a streamed chunk arrive, and the sampling time."""
 
     policy: str = "track"
     """Name of a shipped policy, or a checkpoint folder; of recipe mixed-schedule."""
@@ -97,7 +98,7 @@ class BenchStream:
         }
 
     def _policy(self) -> "FlowPolicy":
-        """The policy, which can be asked what will be; InvalidValueError and others say why it cannot."""
+        """Return the policy that the options select; InvalidValueError and others name what is wrong."""
         from policies.flow.policy import FlowPolicy
         from policies.load import load_policy
         from robot_runtime.evaluation.loop import check_fit

@@ -1,4 +1,5 @@
-"""How much a scripted person helps a policy that was made bad on purpose: `fetch`, without her and with her.
+"""Measures how much a scripted person helps a policy that was made bad on purpose: `fetch`, without and with
+help.
 
 python -m scripts.bench.takeover --episodes 50 --json outputs/takeover.json
 """
@@ -17,7 +18,7 @@ from sim.takeover.episode import bad_policy, run_both
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Which episodes."""
+    """Episodes to run."""
 
     episodes: Count = 50
     first_seed: Seed = 10_000
@@ -47,7 +48,9 @@ def main(options: Options) -> int:
         low, high = wilson_interval(won, len(rows))
         print(f"{name}: {won} of {len(rows)} (95 % interval {low:.2f} to {high:.2f})")
     print(f"takeovers per episode: {np.mean([row['takeovers'] for row in rows]):.2f}")
-    print(f"share of time that she moved the robot: {np.mean([row['human_share'] for row in rows]):.2f}")
+    print(
+        f"share of time that the person moved the robot: {np.mean([row['human_share'] for row in rows]):.2f}"
+    )
     if options.json is not None:
         write_result(options.json, {"episodes": rows}, seeds=seeds)
     return 0

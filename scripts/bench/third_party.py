@@ -1,4 +1,4 @@
-"""All methods on a simulator that others wrote, at several delays: scripts/results/third-party.json.
+"""Compares all methods on a third-party simulator, at several delays: scripts/results/third-party.json.
 
 Runs where the simulator is installed, with the extra `policies`. Cells that the file has are kept, so an
 interrupted comparison goes on where it was.
@@ -57,7 +57,7 @@ class Args:
     policy: str
     """Folder of the checkpoint."""
     name: str
-    """What the tables call it."""
+    """Name in the tables."""
     env_file: Maybe[InputFile] = None
     expert: str | None = None
     """A function of env and `late`, the steps by which what it sees is late: the limit beside the methods."""
@@ -76,7 +76,7 @@ def main(args: Args) -> int:
     policy, env = load_policy(args.policy), env_or_maker(args.env, args.env_file)
     assert callable(env)
     seeds = range(FIRST_SEED, FIRST_SEED + args.episodes)
-    told = describe(args, policy, env())
+    facts = describe(args, policy, env())
     wanted = [(m, d) for d in args.delays_ms for m in (*args.methods, *((EXPERT,) if args.expert else ()))]
     for method, delay_ms in wanted:
         if str(delay_ms) in read(args.json).get(args.name, {"cells": {}})["cells"].get(method, {}):
@@ -89,7 +89,7 @@ def main(args: Args) -> int:
             )
         with alone_with(args.json):
             known = read(args.json)
-            entry = known.setdefault(args.name, {**told, "made_by": made_by(seeds=seeds), "cells": {}})
+            entry = known.setdefault(args.name, {**facts, "made_by": made_by(seeds=seeds), "cells": {}})
             entry["cells"].setdefault(method, {})[str(delay_ms)] = cell
             keep_text(args.json, json.dumps(known, indent=1) + "\n")
         print(f"{args.name} {method} {delay_ms} ms: {cell['successes']} of {cell['episodes']}", flush=True)
@@ -136,12 +136,12 @@ def describe(args: Args, policy: Policy, env: Any) -> dict[str, object]:
 
 def cell_of(done: Evaluation) -> dict[str, object]:
     """The figures of the page."""
-    told = done.summary()
+    summary = done.summary()
     successes = sum(result.score.success for result in done.episodes)
     names = ("success_interval_95", "completion_s_median", "requests_per_s", "starved_ticks", "duration_s")
-    figures = {name: told[name] for name in names}
-    if "coverage" in told:
-        figures["coverage"] = told["coverage"]
+    figures = {name: summary[name] for name in names}
+    if "coverage" in summary:
+        figures["coverage"] = summary["coverage"]
     return {"episodes": len(done.episodes), "successes": successes, **figures}
 
 

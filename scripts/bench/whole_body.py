@@ -1,4 +1,4 @@
-"""What the arm's inverse kinematics costs per tick: ours beside mink's, where mink is installed.
+"""Measures the cost of the arm's inverse kinematics per tick: ours beside mink's, if mink is installed.
 
     uv run --with mink --with daqp python -m scripts.bench.whole_body --json bench-whole-body.json
 

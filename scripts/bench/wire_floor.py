@@ -1,4 +1,4 @@
-"""What `bench wire` measures our round trip against: ZeroMQ with nobody looking at the frames.
+"""Reference of `bench wire` for our round trip: ZeroMQ without any processing of the frames.
 
 zmq           one thread on each side, `send_multipart` and `recv_multipart` without copying
 our threads   the caller, a network thread with a doorbell, the server's network thread, its worker

@@ -1,11 +1,11 @@
-"""Policies from captured demonstrations: which, how they are made and how they are run; each step once, kept.
+"""Policies from captured demonstrations: how they are made and run; finished steps are kept.
 
 source      expert      the scripted expert on the robot, with a plan from every state
             expert-hand the same, the network sees the hand and no joints: as all below
-            truth       a person's demonstrations by what she meant and did, no device between
+            truth       a person's demonstrations from the ground truth, without devices
             decoupled   the same by their capture's labels: hand and base apart, exact together
             chest       by its labels with the hand as the chest sees it, lean and sway in it
-            world       by its labels told in the world of its start, as odometry counts
+            world       by its labels in the world of its start, as odometry counts
 network     flow        ours       act, diffusion    LeRobot's own
 splice      naive, time-aligned, state-matching; for ours pipelined-prefix, its default, too
 
@@ -48,7 +48,7 @@ _NPZ_OF: dict[Source, Source] = {"world": "decoupled", "expert-hand": "expert"}
 
 @dataclass(frozen=True, kw_only=True)
 class CapturePlan:
-    """What is compared."""
+    """Selection of what is compared."""
 
     folder: Path
     demonstrations: int = 50

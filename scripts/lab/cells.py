@@ -1,7 +1,7 @@
 """The comparison: tasks x methods x traces x training seeds, cell by cell, each cell run once and kept.
 
-A cell is one method on one task with one trained policy under one trace. What it came to is one line of a
-file, beside everything that decides it; a line that is there is never run again.
+A cell is one method on one task with one trained policy under one trace. Its result is one line of a file,
+with everything that decides it; a finished cell is never run again.
 """
 
 import json
@@ -25,13 +25,13 @@ class Cell:
     """One place of the comparison."""
 
     method_name: str
-    """What the page calls it, see `scripts.lab.methods`."""
+    """Its name on the page, see `scripts.lab.methods`."""
     policy: TrainedPolicy
     config: EvaluationConfig
 
     @property
     def key(self) -> dict[str, object]:
-        """Everything that decides what it comes to; where the checkpoint lies does not."""
+        """Return everything that decides its result, which the checkpoint's path does not."""
         config = self.config.as_dict()
         del config["policy"]
         policy = {
@@ -43,7 +43,7 @@ class Cell:
 
 
 class ResultsFile:
-    """One line per finished cell. What an interrupted run has left half-written counts as not there."""
+    """File with one line per finished cell; a line half-written by an interrupted run is ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class ResultsFile:
         self._ends_in_line = not text or text.endswith("\n")
 
     def score(self, cell: Cell) -> CellScore | None:
-        """What the cell came to; None if it has not been run."""
+        """Return the cell's result; None if it has not been run."""
         return self._scores.get(_text(cell.key))
 
     def append(self, cell: Cell, score: CellScore) -> None:
@@ -96,7 +96,7 @@ def run_cells(
 ) -> list[FailedCell]:
     """Run the cells that `results` lacks and keep each as it ends; returns those that a policy refused.
 
-    on_group: hears of the episodes of a cell that have just ended.
+    on_group: gets the episodes of a cell that have just ended.
     """
     todo = [cell for cell in cells if results.score(cell) is None]
     groups: dict[int, list[list[EpisodeResult]]] = {i: [] for i in range(len(todo))}

@@ -1,4 +1,4 @@
-"""The comparison of Mobile UMI in simulation: how the hand is told, by which policy, spliced how, how late.
+"""The comparison of Mobile UMI in simulation: by labels, policy, splice and delay.
 
     labels     base    the base from where it is, the hand in it        world    both in odometry's world
     network    shipped    ours as it is shipped        seeing    the same from pictures alone
@@ -8,8 +8,8 @@
 
 A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`, and the shipped ones of the task count
 as shipped-base-0 and seeing-base-0. Flow, act and diffusion, in base and world, learn from the same
-demonstrations in as many steps, and so tell what network and labels are worth; the shipped ones have learned
-from others, as their cards say, and tell what a user gets.
+demonstrations in as many steps, and so show the effect of network and labels; the shipped ones have learned
+from others, as their cards state, and show what a user gets.
 """
 
 import shlex
@@ -53,13 +53,13 @@ VARIANTS = MappingProxyType(
         "pipelined-prefix-4": method_named("pipelined-prefix", execution_horizon=4),
     }
 )
-"""Of state matching: led into the new plan in 0.2 s; without any idea of what is due by time. Of the default
-method: asked every 4 rows at any latency, as the shipped policies want it."""
+"""Variants of state matching: faded into the new plan in 0.2 s; without regard to what is due by time.
+Variant of the default method: asked every 4 rows at any latency, as the shipped policies require."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MissingMobilePolicy:
-    """A checkpoint that somebody has to train first; fits `scripts.lab.training.Trainable`."""
+    """Checkpoint that must be trained first; fits `scripts.lab.training.Trainable`."""
 
     task: str
     network: Network
@@ -69,18 +69,18 @@ class MissingMobilePolicy:
 
     @property
     def can_train(self) -> bool:
-        """It goes on from no other policy, but what sees learns from pictures that somebody has recorded."""
+        """Whether it can be trained: it needs no other policy, but a vision policy needs recorded images."""
         return self.network != "seeing" or self._dataset.is_dir()
 
     @property
     def command(self) -> tuple[str, ...]:
         """The command that makes it."""
         demonstrations = str(self.folder.parent / "demonstrations.npz")
-        told = ("--network", self.network, "--labels", self.labels, "--demonstrations", demonstrations)
+        state_based = ("--network", self.network, "--labels", self.labels, "--demonstrations", demonstrations)
         seen = ("--dataset", str(self._dataset), "--init", self.task)
         return (
             *("robot-runtime", "train", "--task", self.task, "--seed", str(self.training_seed)),
-            *(seen if self.network == "seeing" else told),
+            *(seen if self.network == "seeing" else state_based),
             *("--output", str(self.folder)),
         )
 
@@ -96,8 +96,8 @@ class MissingMobilePolicy:
 
 
 def can_exist(network: Network, labels: Labels, training_seed: int) -> bool:
-    """Whether somebody ships or trains such a policy: those that are shipped and those that see tell the hand
-    in the base, and each task is shipped one."""
+    """Return whether such a policy is shipped or trained: shipped and vision policies have labels in the
+    base, and each task has one shipped policy."""
     match network:
         case "shipped":
             return (labels, training_seed) == ("base", 0)

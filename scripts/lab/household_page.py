@@ -29,9 +29,9 @@ def averages(rows: Sequence[Row]) -> list[list[str]]:
     tasks; head first."""
     traces = _by_delay(rows)
     tasks = sorted({row.task for row in rows})
-    led = [f"backtracking at {trace} [m]" for trace in traces]
+    backtracking = [f"backtracking at {trace} [m]" for trace in traces]
     done = [f"done at {trace} [s]" for trace in traces]
-    out = [["policy", "labels", "splice", *traces, *led, *done]]
+    out = [["policy", "labels", "splice", *traces, *backtracking, *done]]
     for method in _methods(rows):
         found = {(row.task, row.trace): row for row in rows if row.method == method}
         lines = [[found[task, trace] for task in tasks if (task, trace) in found] for trace in traces]
@@ -160,10 +160,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         _draw_kind(kind, of_kind, all_tasks, *pair)
     for axis in chain(*pairs[len(kinds) :]):
         axis.set_visible(False)
-    for success, led in zip(axes[::2, 0], axes[1::2, 0], strict=True):
+    for success, backtracking in zip(axes[::2, 0], axes[1::2, 0], strict=True):
         success.set_ylabel("success [%]")
         success.set_ylim(-4, 104)
-        led.set_ylabel("backtracking [m]")
+        backtracking.set_ylabel("backtracking [m]")
     by_name = {name: h for a in axes.flat for h, name in zip(*a.get_legend_handles_labels(), strict=True)}
     ncols = min(across + 1, 3)
     figure.legend(

@@ -1,4 +1,4 @@
-"""Who takes part in the comparison, by the name the page gives it."""
+"""Methods of the comparison, by their names on the page."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -28,7 +28,7 @@ _START = {PLAIN: PREFIX, "offset": PREFIX, "lambda-mask": PREFIX, SHIPPED: PREFI
 _OF_HOUSEHOLDS = ("handling", "mobile")
 """Modules of experts that no table task's needs."""
 _STAND_INS = {PLAIN: (PREFIX, SHIPPED), PREFIX: (SHIPPED,)}
-"""Who has been shown all that a recipe shows, the nearest first."""
+"""Recipes that cover all that another recipe shows, the nearest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class TrainedPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class MissingPolicy:
-    """A checkpoint that somebody has to train first."""
+    """Checkpoint that must be trained first."""
 
     task: str
     recipe: str

@@ -1,7 +1,7 @@
-"""How soon ways of running chunks react on `track`, against what their answers allow.
+"""Measures how soon methods react on `track`, against the bound of their answers.
 
-When a command can know of an observation follows from delays, rows and ticks alone and not from what the rows
-say, so the policy is the formula that stands still: no training, no network, and any chunk.
+When a command can depend on an observation follows from delays, rows and ticks and not from the contents of
+rows, so the policy is a formula that holds still: no training, no network, and any chunk.
 
     episode    0                                          last counted        end
                |----x--------------x--------------x------------|----x----------|
@@ -169,7 +169,7 @@ def _world() -> World:
 def measure(
     default: str, *, episodes: int, workers: int, on_case: Callable[[Outcome], None]
 ) -> list[Outcome]:
-    """All cases, in order and with the same seeds; `on_case` hears of each."""
+    """All cases, in order and with the same seeds; `on_case` gets each."""
     out = []
     seeds = range(FIRST_SEED, FIRST_SEED + episodes)
     with worker_pool(workers, threads=1) as pool:

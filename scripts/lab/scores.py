@@ -1,4 +1,4 @@
-"""What cells of the comparison come to, and how sure that is.
+"""Results of the comparison's cells, with their uncertainty.
 
 CellScore   one training seed: sums that can be pooled, and every reaction
 Row         one method on one task under one trace, over all training seeds, with 95 % intervals
@@ -15,7 +15,7 @@ from robot_runtime.evaluation.statistics import Z_95, wilson_interval
 from scripts.lab.reaction_bound import Reaction
 
 RESULTS_VERSION = 3
-"""Raise it when the code changes what a cell comes to: older results then count no more."""
+"""Version of results; increase it when the code changes them, so that older results are ignored."""
 REFERENCE_DELAY_MS = 400.0
 """Where the comparison looks closer: capture to answer."""
 
@@ -34,7 +34,7 @@ class Moments:
         return cls(n=len(values), mean=mean, squares=float(np.sum((np.asarray(values) - mean) ** 2)))
 
     def __add__(self, other: "Moments") -> "Moments":
-        """As if all values had been seen at once (Chan et al. 1979)."""
+        """Pool with another, as if all values had been seen at once (Chan et al. 1979)."""
         n = self.n + other.n
         if n == 0:
             return self
@@ -46,7 +46,7 @@ class Moments:
 
     @property
     def estimate(self) -> "Estimate | None":
-        """The mean and how sure it is; None of no values."""
+        """Return the mean and its uncertainty; None without values."""
         if self.n == 0:
             return None
         sure = None if self.n < 2 else Z_95 * float(np.sqrt(self.squares / (self.n - 1) / self.n))
@@ -59,7 +59,7 @@ class Estimate:
 
     mean: float
     half_width: float | None
-    """Of its 95 % interval; None of a single value."""
+    """Half width of its 95 % interval; None for a single value."""
 
 
 _NOTHING = Moments(n=0, mean=0.0, squares=0.0)
@@ -178,7 +178,7 @@ class Row:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What it is a row of, whoever ran it."""
+        """The cell that it is a row of: task, method and trace."""
         return self.task, self.method, self.trace
 
     @property
@@ -198,7 +198,7 @@ class Row:
         return wilson_interval(self.successes, self.episodes)
 
     def as_dict(self) -> dict[str, object]:
-        """Everything a reader wants, small."""
+        """Return the result in compact form."""
         return {
             "task": self.task,
             "method": self.method,

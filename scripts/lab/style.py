@@ -33,7 +33,7 @@ _MARKERS = "osD^vPX*"
 
 
 def family(method_name: str) -> str:
-    """What a method rests on, from its parts."""
+    """Return a method's family, from its parts."""
     method = contestant_named(method_name)
     if not isinstance(method, Method):
         return "other engines"

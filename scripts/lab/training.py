@@ -1,4 +1,4 @@
-"""Trains the policies that a comparison lacks: `train_missing`, each in a process of its own."""
+"""`train_missing` trains the policies that a comparison lacks, each in its own process."""
 
 import subprocess
 import sys
@@ -45,14 +45,14 @@ def train_missing[T: Trainable](
 ) -> list[T]:
     """Train them, at most `workers` at a time, each after the one it goes on from.
 
-    Those come first that most others go on from, so that nobody is left to wait for one of them at the end.
+    Those that most others go on from come first, so that none has to wait for one of them at the end.
 
     Returns those that lack what they would learn from. The first policy of a task also collects the
     demonstrations, with its share of the workers; the others of the task wait for those, and not for the
     first one's training.
 
     options: further ones of `robot-runtime train`, for all of them.
-    on_policy: hears of each that is there. TrainingError: a command failed; its last words are in it.
+    on_policy: gets each finished one. TrainingError: a command failed; it contains the end of its output.
     """
     waiting, running = _most_needed_first(missing), dict[Future[None], T]()
     num_to_collect = len({path for path in map(_demonstrations, missing) if not path.is_file()})
@@ -81,7 +81,7 @@ def _most_needed_first[T: Trainable](policies: Sequence[T]) -> list[T]:
 
 
 def can_start(policy: Trainable, running: Sequence[Trainable]) -> bool:
-    """Whether what it learns from and goes on from is there, and nobody is still writing it."""
+    """Return whether what it learns from and goes on from is there, and completely written."""
     if any(str(other.folder) in policy.command for other in running):
         return False
     has_demonstrations = _demonstrations(policy).is_file()

@@ -55,7 +55,7 @@ def faults() -> str:
 def _of(
     rows: list[Mapping[str, Any]], looks: Sequence[str], name: str, scale: float, digits: int, **which: str
 ) -> list[str]:
-    """A figure of each look; which: what else the row says."""
+    """Return a figure of each look; which: other values of the row."""
     found = []
     for look in looks:
         [row] = [row for row in rows if {**row, "look": look, **which} == row]

@@ -89,7 +89,7 @@ _POLICIES = {
     "capture-policies-longer": ", no retries, 10500 steps",
     "capture-policies-diffusion": ", 12000 steps",
 }
-"""Result files of policies, and what is said of those in them."""
+"""Result files of policies, and notes on those in them."""
 
 
 def policies() -> str:
@@ -116,8 +116,8 @@ def policies() -> str:
 def _place(of: tuple[str, str]) -> tuple[int, int, int]:
     """Of a network and a source in the table."""
     source, comma, more = of[1].partition(", ")
-    said = [*_POLICIES.values()].index(comma + more)
-    return said, NETWORKS.index(of[0]), [*SOURCES].index(source.partition("-x")[0])
+    file = [*_POLICIES.values()].index(comma + more)
+    return file, NETWORKS.index(of[0]), [*SOURCES].index(source.partition("-x")[0])
 
 
 def _source(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The same policies before and after a change, from result files of two versions.
+"""Compares the same policies before and after a change, from result files of two versions.
 
     git show v1:scripts/results/mobile.json > before.json
     python -m scripts.tables.compare_results --before before.json --after scripts/results/mobile.json
@@ -29,11 +29,11 @@ class Args:
     """Compare results of two versions."""
 
     before: Some[InputFile]
-    """Result files of the one."""
+    """Result files before the change."""
     after: Some[InputFile]
-    """And of the other."""
+    """Result files after the change."""
     json: Maybe[OutputFile] = None
-    """Write the comparison to this file, beside the rows it has of other comparisons."""
+    """Add the comparison to this file, which may hold rows of other comparisons."""
 
 
 def main(args: Args) -> int:

@@ -1,4 +1,4 @@
-"""Make the pictures of README and docs/ again, from today's code: each has its recipe below.
+"""Makes the pictures of README and docs/ again, from the current code: each has its recipe below.
 
 python -m scripts.tables.docs_pictures --list                    which picture is made by what
 python -m scripts.tables.docs_pictures --only page.png page_phone.png
@@ -133,9 +133,9 @@ class Pictures:
     """Make the committed pictures again."""
 
     only: Several[str] = ()
-    """Names of those to make, as page.png; if not given, all that need no person and no measurement."""
+    """Pictures to make, such as page.png; if not given, all that need no person and no measurement."""
     list: bool = False
-    """Only print which picture is made by what."""
+    """Only print how each picture is made."""
 
     def main(self) -> int:
         if unknown := set(self.only) - {picture.to.name for picture in PICTURES}:

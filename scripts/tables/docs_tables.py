@@ -1,16 +1,16 @@
 """Write the tables of README.md and docs/ from the files that hold the figures.
 
     <!-- table: loop -->
-    ...                         what stands here is written from scripts/results
+    ...                         this part is written from scripts/results
     <!-- end of table -->
 
     90<!-- lab: strike pipelined-faster 400ms --> % succeed         a number of a sentence
 
     <!-- file: examples/own_policy.py from ROWS -->
-    ...                         and here stands that file, for README.md, which no builder makes
+    ...                         this part is that file, for README.md, which no builder makes
     <!-- end of file -->
 
-`--check` writes nothing, and fails if a page is not what its figures say.
+`--check` writes nothing, and fails if a page does not match its figures.
 """
 
 import re
@@ -67,7 +67,7 @@ class Args:
     """Write the tables of the pages from the files that hold the figures."""
 
     check: bool = False
-    """Write nothing; exit code 1 if a page is not what its figures say."""
+    """Write nothing; exit code 1 if a page does not match its figures."""
 
 
 def main(args: Args) -> int:
@@ -87,7 +87,7 @@ def pages() -> list[Path]:
 
 
 def written(page: str) -> str:
-    """The page with every table as its figures say."""
+    """Return the page with every table made from its figures."""
     page = PLACE.sub(lambda place: f"{place[1]}{_table(place['name'])}\n{place[3]}", page)
     page = NUMBER.sub(lambda number: f"{_number(number)}{number[0][number[0].index('<') :]}", page)
     return FILE.sub(lambda place: f"{place[1]}{_code(**place.groupdict())}\n{place[4]}", page)

@@ -39,12 +39,14 @@ def shipped() -> str:
     by_place = [_of(method, trace) for method, trace in places]
     lines = [[f"`{task}`", *(pooled([found[task]]) for found in by_place)] for task in TASKS]
     lines.append(["all four", *(pooled(list(found.values())) for found in by_place)])
-    led = [_mean(found.values(), lambda row: row.figures["led_backward_m"].mean, 2) for found in by_place]
+    backtracking = [
+        _mean(found.values(), lambda row: row.figures["led_backward_m"].mean, 2) for found in by_place
+    ]
     took = [
         _mean(found.values(), lambda row: row.completion.mean if row.completion else None, 1)
         for found in by_place
     ]
-    return table(head, [*lines, ["backtracking [m]", *led], ["done after [s]", *took]])
+    return table(head, [*lines, ["backtracking [m]", *backtracking], ["done after [s]", *took]])
 
 
 def vision() -> str:

@@ -1,4 +1,4 @@
-"""What the tables of the pages have in common: where figures are, and how they are written."""
+"""Shared code of the pages' tables: where figures are, and how they are written."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`robot-runtime capture replay`: labels on the simulated robot, to be watched before anything is trained."""
+"""`robot-runtime capture replay`: shows labels on the simulated robot, before anything is trained."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureReplay:
-    """Show an episode of a labelled dataset on the simulated mobile robot: can it do what the person did?
+    """Show an episode of labels on the simulated mobile robot.
 
-    The robot is put along the labels, row by row, without physics; dots are the hand's way, balls the things
-    that were glimpsed, red is out of reach. Prints what share the arm reaches. With --labels, another kind
-    than the action's: chest shows what leaning does to labels that are told in the chest.
+    Places the robot along the labels, row by row, without physics: dots are the end effector's path, balls
+    the detected objects, red is out of reach. Prints the share of rows that the arm reaches. --labels selects
+    another kind than the action's: chest shows the effect of leaning on labels in the chest frame.
 
     Example: robot-runtime capture replay datasets/fetch --episode 0 --video labels.mp4
     """
 
     folder: Annotated[Positional[InputFolder], arg(metavar="DATASET")]
-    """A dataset that `capture label` has made."""
+    """Dataset made by `capture label`."""
     episode: AnyCount = 0
-    """Which."""
+    """Episode of the dataset."""
     labels: Maybe[Literal["decoupled", "chest", "world"]] = None
-    """Which labels to follow; the action's if not given."""
+    """Labels to follow; those of the action if not given."""
     video: Maybe[OutputFile] = None
-    """Draw it into this file, .mp4."""
+    """Write a video to this .mp4 file."""
 
     def main(self) -> int:
         need("mujoco", "pyarrow", "av", extras=("sim", "lerobot"))
@@ -52,7 +52,7 @@ class CaptureReplay:
 
 
 def shown_of(dataset: "StoredDataset", episode: int, kind: str | None) -> "Shown":
-    """An episode's labels on the simulated robot.
+    """Place the simulated robot along an episode's labels.
 
     InvalidValueError: no such episode, or the dataset has no labels of a capture.
     """
@@ -64,8 +64,8 @@ def shown_of(dataset: "StoredDataset", episode: int, kind: str | None) -> "Shown
         raise InvalidValueError(
             f"{dataset.root} has {len(dataset.episodes)} episodes, got --episode {episode}"
         )
-    rows, said = _rows(dataset, episode, kind)
-    x_WB, hands = rows[:, :3], _hands(rows, said)
+    rows, shown_kind = _rows(dataset, episode, kind)
+    x_WB, hands = rows[:, :3], _hands(rows, shown_kind)
     reach = SimReach()
     q, reached, held = [], [], reach.q_home
     for X_BE in hands:
@@ -83,39 +83,40 @@ def shown_of(dataset: "StoredDataset", episode: int, kind: str | None) -> "Shown
         p_WE=p_WE,
         reached=np.array(reached),
         things=_things(dataset, episode, x_WB),
-        caption=f"{said} labels, episode {episode}",
+        caption=f"{shown_kind} labels, episode {episode}",
     )
 
 
 def _rows(dataset: "StoredDataset", episode: int, kind: str | None) -> tuple[np.ndarray, str]:
-    """The labels' rows (N, 13), and which they are."""
+    """Return the labels' rows (N, 13), and their kind."""
     from robot_runtime.dataset.recording import ACTION
     from robot_runtime.dataset.stored import array_of
 
-    said = dict(dataset.features.get(ACTION, {}).get("info") or {}).get("labels")
-    if said is None:
+    of_action = dict(dataset.features.get(ACTION, {}).get("info") or {}).get("labels")
+    if of_action is None:
         raise InvalidValueError(
             f"{dataset.root} has no labels of a capture: `capture label` makes such datasets"
         )
     column = ACTION if kind is None else f"labels.{kind}"
     table = dataset.table(dataset.episodes[episode])
-    return array_of(table, column, (13,)).astype(float), str(said if kind is None else kind)
+    return array_of(table, column, (13,)).astype(float), str(of_action if kind is None else kind)
 
 
-def _hands(rows: np.ndarray, said: str) -> list:
-    """X_BE of each row; those of the world are brought into the base."""
+def _hands(rows: np.ndarray, kind: str) -> list:
+    """Return X_BE of each row; labels in the world are transformed into the base."""
     import pinocchio as pin
 
     from robot_runtime.core.values.transforms import pose_from_planar, rotation_from_6d
 
     hands = [pin.SE3(rotation_from_6d(row[6:12]), row[3:6]) for row in rows]
-    if said != "world":
+    if kind != "world":
         return hands
     return [pose_from_planar(row[:3]).actInv(X) for row, X in zip(rows, hands, strict=True)]
 
 
 def _things(dataset: "StoredDataset", episode: int, x_WB: np.ndarray) -> dict[str, np.ndarray]:
-    """Places in W of things: by numbers that are named NAME.x, NAME.y, NAME.z, or as the task has them."""
+    """Return positions of objects in W, from numbers named NAME.x, NAME.y, NAME.z, or as the task has
+    them."""
     from robot_runtime.dataset.recording import SCENE
     from robot_runtime.dataset.stored import array_of
     from sim.capture.things import points_in_scene
@@ -124,22 +125,22 @@ def _things(dataset: "StoredDataset", episode: int, x_WB: np.ndarray) -> dict[st
     if SCENE not in dataset.features:
         return {}
     names = list(dataset.features[SCENE]["names"] or ())
-    said = dataset.episodes[episode]
-    values = array_of(dataset.table(said), SCENE, (len(names),)).astype(float)
-    places = {}
+    one_episode = dataset.episodes[episode]
+    values = array_of(dataset.table(one_episode), SCENE, (len(names),)).astype(float)
+    points = {}
     for name in dict.fromkeys(each.rpartition(".")[0] for each in names if "." in each):
         if all(f"{name}.{axis}" in names for axis in "xyz"):
-            places[name] = values[:, [names.index(f"{name}.{axis}") for axis in "xyz"]]
+            points[name] = values[:, [names.index(f"{name}.{axis}") for axis in "xyz"]]
     for task in HOUSEHOLD_TASKS:
         one = make_task(task)
         if names[:1] == ["scene_0"] and (one.instruction, one.schema.environment_state_dim) in [
-            (words, len(names)) for words in said.tasks
+            (words, len(names)) for words in one_episode.tasks
         ]:
-            places |= points_in_scene(task, values)
+            points |= points_in_scene(task, values)
     c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
     return {
         name: np.column_stack(
             [x_WB[:, 0] + c * p[:, 0] - s * p[:, 1], x_WB[:, 1] + s * p[:, 0] + c * p[:, 1], p[:, 2]]
         )
-        for name, p in places.items()
+        for name, p in points.items()
     }

@@ -1,4 +1,4 @@
-"""`robot-runtime capture sample`: a small capture of a simulated person, to try the other commands on."""
+"""`robot-runtime capture sample`: makes a small capture of a simulated person, to try other commands on."""
 
 import shutil
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from robot_runtime.error_text import writing
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureSample:
-    """Make a small capture to try check, label and replay on: a simulated person, by a simulated rig.
+    """Make a small simulated capture for trying check, label and replay.
 
-    It has clocks, odometry and corners of the board as devices have them, with all their errors, and no
-    pictures. Takes half a minute. Exit code 1: no demonstration came off.
+    A simulated rig records a simulated person: clocks, odometry and board corners with all errors of real
+    devices, and no images. Takes half a minute. Exit code 1: no demonstration succeeded.
 
     Example: robot-runtime capture sample --output captures/sample
     """
 
     output: NewFolder
-    """The capture's folder."""
+    """Folder of the capture."""
     task: HouseholdTask = "fetch"
-    """What is demonstrated."""
+    """Task to demonstrate."""
     demonstrations: Annotated[int, Within(1, 50)] = 2
-    """How often. One that fails is in it as a discarded one."""
+    """Number of demonstrations; failed ones are marked as discarded."""
     seed: Seed = 0
-    """Decides the rooms, the person and the devices."""
+    """Seed of the rooms, the person and the devices."""
 
     def main(self) -> int:
         need("mujoco", "scipy", "av", "cv2", extras=("sim", "calibration"))
@@ -35,21 +35,21 @@ class CaptureSample:
         from sim.capture.recorded import record_session
 
         seeds = range(self.seed, self.seed + self.demonstrations)
-        with writing(self.output), whole_folder(self.output) as place, counted(stays=False) as progress:
+        with writing(self.output), whole_folder(self.output) as folder, counted(stays=False) as progress:
             bar = progress.add_task("demonstrate and record", total=len(seeds) + 1)
             clips = record_session(
-                self.task, seeds, place, on_demonstration=lambda clip: progress.advance(bar)
+                self.task, seeds, folder, on_demonstration=lambda clip: progress.advance(bar)
             )
-            _keep_capture_alone(place)
+            _keep_capture_alone(folder)
             progress.advance(bar)
         done = sum(clip.success for clip in clips if clip.kind == "demonstration")
-        print(f"{self.output}: {done} of {len(seeds)} demonstrations of {self.task} came off")
+        print(f"{self.output}: {done} of {len(seeds)} demonstrations of {self.task} succeeded")
         print(f"next: robot-runtime capture check {self.output}")
         return 0 if done else 1
 
 
 def _keep_capture_alone(session: Path) -> None:
-    """Of a session with its hidden truth, what a device would have written."""
+    """Keep only what a device would have written, and remove the session's hidden ground truth."""
     shutil.rmtree(session / "truth")
     capture = session / "capture"
     for each in capture.iterdir():

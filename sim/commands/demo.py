@@ -1,4 +1,4 @@
-"""`robot-runtime demo`: the same policy run in two ways, in real time, side by side."""
+"""`robot-runtime demo`: runs the same policy with two methods in real time, side by side."""
 
 import logging
 import textwrap
@@ -45,16 +45,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Show:
-    """What one demo shows."""
+    """Contents of one demo."""
 
     tasks: tuple[str, ...]
     baseline: str
     """The method beside the asynchronous one."""
     duration_s: float
     insets: tuple[str, ...]
-    """Cameras whose views go into the video's corner."""
+    """Cameras whose views are drawn into the video's corner."""
     columns: Mapping[str, tuple[tuple[str, ...], int]]
-    """Title with its unit: names of the figures, digits."""
+    """Title with unit -> names of the figures, digits."""
     sentence: str
 
 
@@ -72,8 +72,8 @@ SHOWS: Mapping[str, _Show] = MappingProxyType(
                 "seam jump [rad]": (("seam_jump_max",), 3),
             },
             sentence=(
-                "Run synchronously, a whole chunk at a time, the robot stands still while it waits; run "
-                "asynchronously, it goes on."
+                "Run synchronously, a whole chunk at a time, the robot stops while it waits; run "
+                "asynchronously, it keeps moving."
             ),
         ),
         "mobile": _Show(
@@ -88,48 +88,48 @@ SHOWS: Mapping[str, _Show] = MappingProxyType(
                 "stalled [s]": (("stalled_s",), 1),
             },
             sentence=(
-                "While the policy thinks, the base drives past the first waypoints of its plan. Begun at "
-                "row 0, the plan drives the robot back; ours goes on from where the robot is."
+                "During inference, the base drives past the first waypoints of its plan. Started at row 0, "
+                "the plan drives the robot back; ours continues from where the robot is."
             ),
         ),
     }
 )
 
 MAX_OWN_LATENCY_S = 0.25
-"""What answers may take besides the added delay, at the 0.95 quantile [s]. On two cores they take 0.03 s, and
-0.2 s beside another program that takes a whole core."""
+"""Longest latency of answers besides the added delay, at the 0.95 quantile [s]. On two cores it is 0.03 s,
+and 0.2 s beside another program that takes a whole core."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Watch a simulated robot keep working while inference takes hundreds of milliseconds.
+    """Watch a simulated robot keep moving while inference takes hundreds of milliseconds.
 
-    For a first look: it needs no GPU, no robot and no data. Starts a server as a process of its own, runs
-    each task in real time once with a baseline method and once with ours, and leaves a table, videos, plots
-    and a web page behind. Exit code 1 if a robot did not move, or stopped by itself.
+    A first look that needs no GPU, no robot and no data. Starts a server in its own process, runs each task
+    in real time once with a baseline method and once with ours, and writes a table, videos, plots and a web
+    page. Exit code 1 if a robot did not move, or stopped by itself.
 
-    takeover shows something else: a policy that fails to fetch a cup, a scripted person who takes over, and
-    the policy that goes on. It needs no server, and leaves the run's log and a dataset of it as well.
-    capture, too: a person demonstrates without a robot, and a robot learns from it; it takes some minutes.
+    takeover: a policy fails to fetch a cup, a scripted person takes over, and the policy continues. It needs
+    no server, and also writes the run's log and a dataset of it.
+    capture: a person demonstrates without a robot, and a robot learns from it; it takes some minutes.
     """
 
     show: Positional[Literal["table", "mobile", "takeover", "capture"]] = "table"
-    """The Franka on its table; on a mobile base that wipes and clears up; or taken over by a person. Of the
-    options below, takeover takes --seed, --duration-s, --output and --json, capture --seed, --delay-ms,
-    --output and --json."""
+    """Demo to run: table, the Franka on its table; mobile, the Franka on a mobile base; takeover; or capture.
+    Of the options below, takeover takes --seed, --duration-s, --output and --json, and capture takes --seed,
+    --delay-ms, --output and --json."""
     tasks: Maybe[Some[Task]] = None
-    """On the table: track, pick_place, strike, conveyor; the first two if not given. On the mobile robot:
-    wipe, clear, drawer, fetch; the first two if not given."""
+    """Tasks. On the table: track, pick_place, strike, conveyor; the first two if not given. On the mobile
+    robot: wipe, clear, drawer, fetch; the first two if not given."""
     delay_ms: Milliseconds = 300.0
     """Delay added to every answer of the server [ms]."""
     method: MethodName = DEFAULT
     baseline: Maybe[str] = None
-    """The method to compare with; synchronous on the table and naive on the mobile robot if not given."""
+    """Method to compare with; synchronous on the table and naive on the mobile robot if not given."""
     duration_s: Maybe[Seconds] = None
     """Time limit of each run [s]; 20 on the table and 40 on the mobile robot if not given. A run ends earlier
     when its task is done."""
     seed: Seed = 10_000
-    """Decides the scenes and the policy's random numbers."""
+    """Seed of the scenes and of the policy's random numbers."""
     output: Maybe[OutputFolder] = None
     """Folder for the results; outputs/demo or outputs/demo-mobile if not given."""
     json: Maybe[OutputFile] = None
@@ -168,7 +168,7 @@ class Demo:
         return 0
 
     def _check(self, tasks: Sequence[str]) -> None:
-        """InvalidValueError and others: a task or a method is not there, or they do not fit each other."""
+        """Raise InvalidValueError or others if a task or a method does not exist, or they do not fit."""
         from policies.correction import head_for
         from policies.load import load_policy
         from sim.tasks import make_task
@@ -185,11 +185,11 @@ class Demo:
 
     @property
     def _methods(self) -> tuple[str, str]:
-        """The baseline, and the method that is shown beside it."""
+        """Return the baseline, and the method shown beside it."""
         return self.baseline or SHOWS[self.show].baseline, self.method
 
     def _run_task(self, task: str, log: WarningSummary) -> "dict[str, Episode]":
-        """Each method in turn; what is worth knowing of a run stands below its bar."""
+        """Run each method in turn; print warnings of a run below its bar."""
         from robot_runtime.server.process import ServerProcess
 
         print(f"{task}: each answer of the server comes {self.delay_ms:g} ms late", flush=True)
@@ -197,7 +197,7 @@ class Demo:
             return dict(self._run(task, name, server.address, log) for name in self._methods)
 
     def _run(self, task: str, name: str, server: str, log: WarningSummary) -> "tuple[str, Episode]":
-        """One run, and what to call it."""
+        """Run a task once; return the run's label and the run."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         from robot_runtime.cli.console import plain_console
@@ -228,7 +228,7 @@ class Demo:
         return watch.label, episode
 
     def _draw(self, output: Path, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
-        """Videos and pictures of one task, as (file name, caption)."""
+        """Draw videos and plots of one task; return (file name, caption) pairs."""
         from policies.load import load_policy
         from sim.episodes.plots import plot_chunk_timelines
         from sim.episodes.report import write_side_by_side
@@ -247,7 +247,7 @@ class Demo:
         spec = load_policy(task).info.action_spec
         plot_chunk_timelines(episodes, dt_ns=spec.dt_ns, horizon=spec.horizon, path=picture)
         print(f"timeline: {picture}")
-        caption = f"{task}: every chunk from the capture of its observation, and the commands it led to."
+        caption = f"{task}: every chunk from the capture of its observation, and its commands."
         return [*media, (picture.name, caption)]
 
     def _write_page(
@@ -269,7 +269,7 @@ class Demo:
 
 
 def _shipped_tasks(show: str) -> tuple[str, ...]:
-    """What is shown if nothing else is asked for; an installed wheel has not the weights of all."""
+    """Return the default tasks of a demo; an installed wheel lacks the weights of some."""
     from policies.shipped import shipped_checkpoints
 
     tasks = SHOWS[show].tasks
@@ -279,9 +279,9 @@ def _shipped_tasks(show: str) -> tuple[str, ...]:
 
 
 def too_slow(latencies_s: Iterable[float], *, delay_s: float) -> str:
-    """A sentence if the machine answered so late that the runs do not compare the methods; else empty.
+    """Return a warning if answers were so late that the runs do not compare the methods; else empty.
 
-    latencies_s: 0.95 quantile of each run. delay_s: what the server adds to each answer.
+    latencies_s: 0.95 quantile of each run. delay_s: delay that the server adds to each answer.
     """
     late_s = max(latencies_s)
     if late_s - delay_s <= MAX_OWN_LATENCY_S:
@@ -294,12 +294,12 @@ def too_slow(latencies_s: Iterable[float], *, delay_s: float) -> str:
 
 
 def _label(name: str, method: Method | Auto | Default, capabilities: Capabilities) -> str:
-    """What to call a run: the default goes by its own name."""
+    """Return the label of a run; the default method gets its own name."""
     return default_for(method, capabilities).name if isinstance(method, Default) else name
 
 
 class _ProgressWatch:
-    """Names a progress bar, and moves it with the robot's time, twice a second."""
+    """Names a progress bar, and moves it with the robot's time twice a second."""
 
     def __init__(self, progress: "Progress", bar: "TaskID") -> None:
         self._progress, self._bar = progress, bar
@@ -308,12 +308,12 @@ class _ProgressWatch:
         self.label = ""
 
     def name(self, label: str) -> None:
-        """What the run is called, as the server's policy is known."""
+        """Set the run's label, once the server's policy is known."""
         self.label = label
         self._progress.update(self._bar, description=label)
 
     def on_tick(self, tick: "Tick") -> None:
-        """Called in the control loop."""
+        """Move the bar; the control loop calls it."""
         if self._start_ns is None:
             self._start_ns = tick.now_ns
         if tick.now_ns >= self._next_ns:
@@ -348,7 +348,7 @@ def _figures(episodes: "dict[str, dict[str, Episode]]") -> dict:
 
 
 def _print_table(table: list[list[str]]) -> None:
-    """In 80 columns: a head is broken to the width of what stands below it."""
+    """Print a table in 80 columns; a heading wraps to the width of its column."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""`robot-runtime demo capture`: a person demonstrates without a robot, and a robot does as she did."""
+"""`robot-runtime demo capture`: a person demonstrates without a robot, and a robot repeats the task."""
 
 import shutil
 import textwrap
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 TASK, DEMONSTRATIONS = "wipe", 6
 STAGES = 7
 STEPS, WIDTH = 1500, 64
-"""Of the network: small, for two cores and a few minutes."""
+"""Size of the network, small enough for two cores and a few minutes."""
 _DEMONSTRATIONS = "demonstrations"
 _CONTROL_PERIOD_NS = 10_000_000
 SPLICE = "state-matching"
 SENTENCE = (
-    "A simulated person wipes a counter with a gripper in her hand. A camera at her chest and one at her "
-    "wrist see it, each with a clock and an odometry of its own. What they recorded is anchored by a board "
-    "that both looked at, and told as a base that drives and a hand in it. A robot is led along that, blind; "
-    "and a small policy learns from a few such demonstrations and is tried at a counter new to it."
+    "A simulated person wipes a counter with a hand-held gripper. A chest camera and a wrist camera record "
+    "it, each with its own clock and odometry. Their recordings are anchored by a board that both saw, and "
+    "labelled as motions of a base and of an end effector. A robot follows these labels open loop; and a "
+    "small policy learns from a few such demonstrations and is tested at a counter that it has not seen."
 )
 
 
 def show_capture(demo: "Demo", output: Path) -> int:
-    """All of it, small. InvalidValueError: an option that means nothing here."""
+    """Run the whole demo. InvalidValueError: an option does not apply to it."""
     for name in ("tasks", "baseline", "duration_s"):
         if getattr(demo, name) is not None:
             option = "--" + name.replace("_", "-")
@@ -55,21 +55,21 @@ def show_capture(demo: "Demo", output: Path) -> int:
     with kept_if_interrupted(output), counted(with_notes=True) as progress:
         stages = Stages(progress, STAGES)
         seeds = recorded(output / "session", range(DEMONSTRATIONS), kept, stages)
-        session, told, without = _labelled(output / "session", stages)
-        clip = _as_it_was(output / "session", seeds[told[0].demonstration])
-        score, blind = _carried_out(told[0], clip, stages)
-        episode = _learned(demo, output, told, kept, stages)
-        first = next(each for each in session.labels if each.demonstration == told[0].demonstration)
+        session, labelled, without = _labelled(output / "session", stages)
+        clip = _performance(output / "session", seeds[labelled[0].demonstration])
+        score, blind = _carried_out(labelled[0], clip, stages)
+        episode = _learned(demo, output, labelled, kept, stages)
+        first = next(each for each in session.labels if each.demonstration == labelled[0].demonstration)
         media = _draw(output, clip, first, blind, episode, stages)
     table = [
         ["", "success", "done [s]"],
         ["the person", "yes" if clip.success else "no", f"{clip.duration_s:.1f}"],
-        ["the robot, led along her labels", *_cells(score)],
+        ["the robot, following the labels", *_cells(score)],
         [f"the robot with a policy, {demo.delay_ms:g} ms late", *_cells(episode.result.score)],
     ]
     counts = (
-        f"{DEMONSTRATIONS} demonstrations were recorded, {len(seeds)} came off, and the policy has learned "
-        f"from {len(told)}."
+        f"{DEMONSTRATIONS} demonstrations were recorded, {len(seeds)} succeeded, and the policy has learned "
+        f"from {len(labelled)}."
     )
     print(f"\n{textwrap.fill(SENTENCE, 80)}\n\n{counts}")
     for line in without:
@@ -101,15 +101,15 @@ def _cells(score: "EpisodeScore") -> list[str]:
 
 
 def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> list[int]:
-    """Her demonstrations, recorded by devices that err, in FOLDER/capture, unless they are there; seeds of
-    those that came off, in order. An interrupted recording goes on after the last one that is in
+    """Record demonstrations with imperfect devices into FOLDER/capture, unless they exist; return the seeds
+    of those that succeeded, in order. An interrupted recording continues after the last one in
     FOLDER/demonstrations."""
     from sim.capture.recorded import performed_once, record_session
 
     bar = stages.begin("the person demonstrates", total=len(seeds))
     if (there := kept.get("session")) is not None and (folder / "capture").is_dir():
         stages.update(bar, len(seeds), len(seeds), "kept")
-        stages.update(stages.begin("the cameras record her"), 1, 1, "kept")
+        stages.update(stages.begin("the cameras record it"), 1, 1, "kept")
         return list(there)
     if kept.get("demonstrations") is None:
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
@@ -124,7 +124,7 @@ def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> 
         done.append(clip)
         stages.update(bar, len(done), len(seeds), f"{num_kept} kept" if num_kept else "")
         if len(done) == len(seeds):
-            writing.append(stages.begin("the cameras record her"))
+            writing.append(stages.begin("the cameras record it"))
 
     record_session(
         TASK,
@@ -137,26 +137,26 @@ def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> 
     stages.update(writing[0], 1, 1)
     good = [clip.seed for clip in done if clip.success]
     if not good:
-        raise InvalidValueError("none of the demonstrations came off")
+        raise InvalidValueError("none of the demonstrations succeeded")
     kept.note("session", good)
     return good
 
 
 def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[RetargetedDemonstration], list[str]]":
-    """What the session says, that told of a robot, and why some is left out."""
+    """Return the session, its demonstrations retargeted to a robot, and why some are left out."""
     from sim.capture.loop import labelled, retargeted_of
 
     bar = stages.begin("cameras joined by the board, labels made")
     session = labelled(TASK, folder)
-    told, why = retargeted_of([session], kind="decoupled")
-    stages.update(bar, len(told), len(told))
-    if not told:
+    done, why = retargeted_of([session], kind="decoupled")
+    stages.update(bar, len(done), len(done))
+    if not done:
         raise InvalidValueError("none of the demonstrations can be learned from: " + "; ".join(why))
-    return session, told, why
+    return session, done, why
 
 
-def _as_it_was(folder: Path, seed: int) -> "Performance":
-    """The demonstration that is shown; the others are not needed any more."""
+def _performance(folder: Path, seed: int) -> "Performance":
+    """Return the demonstration to show; delete the others, which are not needed any more."""
     from sim.capture.person import person_of
     from sim.capture.recorded import performed_once
 
@@ -168,15 +168,15 @@ def _as_it_was(folder: Path, seed: int) -> "Performance":
 
 
 def _carried_out(
-    told: "RetargetedDemonstration", clip: "Performance", stages: Stages
+    first: "RetargetedDemonstration", clip: "Performance", stages: Stages
 ) -> "tuple[EpisodeScore, list]":
-    """The robot led along the first demonstration, in the same rooms."""
+    """Drive the robot along the first demonstration, in the same rooms."""
     from sim.capture.carry_out import carry_out
 
-    bar = stages.begin("the robot is led along the first labels")
+    bar = stages.begin("the robot follows the first labels")
     trace: list = []
     score = carry_out(
-        told,
+        first,
         clip.seed,
         clip.x_WB[0],
         trace=trace,
@@ -187,9 +187,9 @@ def _carried_out(
 
 
 def _learned(
-    demo: "Demo", output: Path, told: "Sequence[RetargetedDemonstration]", kept: Kept, stages: Stages
+    demo: "Demo", output: Path, labelled: "Sequence[RetargetedDemonstration]", kept: Kept, stages: Stages
 ) -> "Episode":
-    """A small policy of all demonstrations, trained unless it is there, run once in rooms nobody has seen."""
+    """Train a small policy on all demonstrations, unless it exists, and run it once in unseen rooms."""
     from policies.flow.recipes import make_recipe
     from policies.flow.train import TrainConfig, train
     from policies.load import load_policy
@@ -199,7 +199,7 @@ def _learned(
     from sim.episodes.evaluate import run_episode
     from sim.episodes.report import SNAPSHOT_PERIOD_NS
 
-    data = by_labels(TASK, samples_of(told), "base", joints=False)
+    data = by_labels(TASK, samples_of(labelled), "base", joints=False)
     config = TrainConfig(recipe=make_recipe("prefix"), steps=STEPS, width=WIDTH, features=data.features)
     bar = stages.begin("a small policy is trained", total=STEPS)
     folder = output / "policy"
@@ -237,7 +237,7 @@ def _draw(
     episode: "Episode",
     stages: Stages,
 ) -> list[tuple[str, str]]:
-    """Videos and the picture of the labels, as (file name, caption)."""
+    """Draw the videos and the plot of the labels; return (file name, caption) pairs."""
     from sim.capture.film import frames, num_frames
     from sim.capture.plots import plot_labels
     from sim.episodes import report
@@ -246,9 +246,9 @@ def _draw(
     from sim.tasks import make_task
 
     plot_labels(labels, clip, output / "labels.png")
-    media = [("labels.png", "Labels of the first demonstration by its capture, and what was true.")]
+    media = [("labels.png", "Labels of the first demonstration from its capture, and the ground truth.")]
     total = num_frames([clip]) + len(blind) + report.num_frames([episode])
-    bar = stages.begin("films are drawn", total=total)
+    bar = stages.begin("videos are drawn", total=total)
 
     def on_frame() -> None:
         stages.advance(bar)
@@ -265,8 +265,8 @@ def _draw(
         print(f"no videos: {error}")
         return media
     return [
-        ("person.mp4", "The person, and what her chest camera sees."),
+        ("person.mp4", "The person, and the view of the chest camera."),
         *media,
-        ("led.mp4", "The robot led along her labels, in the same rooms."),
-        ("policy.mp4", "The robot with a policy that learned from her demonstrations, in other rooms."),
+        ("led.mp4", "The robot following the labels, in the same rooms."),
+        ("policy.mp4", "The robot with a policy that learned from the demonstrations, in other rooms."),
     ]

@@ -1,4 +1,4 @@
-"""A demo that takes minutes says which step it is at, and goes on where it was interrupted."""
+"""Stages of a demo that takes minutes: their progress, and the results kept for continuing it."""
 
 import json
 import sys
@@ -16,57 +16,57 @@ from robot_runtime.results import code, keep_text
 
 @contextmanager
 def kept_if_interrupted(output: Path) -> Iterator[None]:
-    """Says, where it is interrupted, that nothing is lost."""
+    """Print on an interrupt that finished steps are kept."""
     try:
         yield
     except KeyboardInterrupt:
-        print(f"what is done is kept in {output}: the same command goes on from there", file=sys.stderr)
+        print(f"finished steps are kept in {output}: run the same command again to continue", file=sys.stderr)
         raise
 
 
 class Stages:
-    """The steps of the demo: each a bar with its number and name, or a line where there is no terminal."""
+    """Progress of the demo's steps: a bar with number and name for each, or a line without a terminal."""
 
     def __init__(self, progress: Progress, num: int) -> None:
         self._progress, self._num, self._number = progress, num, 0
 
     def begin(self, name: str, total: int | None = None) -> TaskID:
-        """total: None: nobody knows how much it is."""
+        """Begin the next step. total: None if it is unknown."""
         self._number += 1
-        said = f"{self._number}/{self._num} {name}"
+        title = f"{self._number}/{self._num} {name}"
         if not self._progress.console.is_terminal:
-            print(said, flush=True)
-        return self._progress.add_task(said, total=total, note="")
+            print(title, flush=True)
+        return self._progress.add_task(title, total=total, note="")
 
     def update(self, bar: TaskID, done: int, total: int, note: str = "") -> None:
-        """So much of it is done."""
+        """Show how much of a step is done."""
         self._progress.update(bar, completed=done, total=total, note=note)
 
     def advance(self, bar: TaskID) -> None:
         self._progress.advance(bar)
 
     def on_step(self, bar: TaskID) -> Callable[[int, float], None]:
-        """What moves the bar of a training."""
+        """Return the function that moves the bar of a training."""
         return report_steps(self._progress, bar)
 
 
 class Kept:
-    """Which steps of a demo its folder holds already, in FOLDER/kept.json; none of another version's."""
+    """Finished steps of a demo, in FOLDER/kept.json; those of another version are ignored."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "kept.json"
         try:
-            said = json.loads(self._path.read_text())
-            self._steps = dict(said["steps"]) if said["version"] == self._version() else {}
+            content = json.loads(self._path.read_text())
+            self._steps = dict(content["steps"]) if content["version"] == self._version() else {}
         except (OSError, ValueError, KeyError, TypeError):
             self._steps = {}
 
     def get(self, step: str) -> Any:
-        """What was noted of it; None: it is to be done."""
+        """Return what was noted for a step; None: it is not done."""
         return self._steps.get(step)
 
     def note(self, step: str, value: Any) -> None:
-        """It is done; value: of JSON, not None."""
+        """Note a step as done. value: JSON, not None."""
         self._steps[step] = value
         text = json.dumps({"version": self._version(), "steps": self._steps}, indent=1)
         keep_text(self._path, text + "\n")

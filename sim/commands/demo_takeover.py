@@ -1,4 +1,4 @@
-"""`robot-runtime demo takeover`: a policy fails, a scripted person corrects it, the policy goes on."""
+"""`robot-runtime demo takeover`: a policy fails, a scripted person corrects it, the policy continues."""
 
 import textwrap
 from pathlib import Path
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from sim.takeover.episode import Takeover
 
 FPS = 20
-"""Of the dataset."""
+"""Frames per second of the dataset."""
 MODEL = "task:fetch"
 PATIENCE_S = 15.0
-"""In which a machine without a GPU draws the page [s]."""
-_HEAD = ["", "success", "done [s]", "takeovers", "she moved it"]
+"""Time in which a machine without a GPU draws the page [s]."""
+_HEAD = ["", "success", "done [s]", "takeovers", "driven by person"]
 ALONE, HELPED = "the policy alone", "with a person"
 SENTENCE = (
-    "The policy sees the cup nearer than it is, and its fingers close on nothing. The person looks on for a "
-    "while, takes over, puts the cup into the hand, and hands back; the policy brings it to the other room."
+    "The policy sees the cup nearer than it is, and its fingers close on nothing. The person watches for a "
+    "while, takes over, grasps the cup, and hands back; the policy brings it to the other room."
 )
 
 
 def show_takeover(demo: "Demo", output: Path) -> int:
-    """Both episodes, and what they leave. InvalidValueError: an option that means nothing here."""
+    """Run both episodes and write their results. InvalidValueError: an option does not apply to it."""
     _refuse_others(demo)
     need("matplotlib", "mujoco")
     check_option("--output", OutputFolder, output)
@@ -56,7 +56,7 @@ def _refuse_others(demo: "Demo") -> None:
 
 
 def _run(seed: int, output: Path, episode_s: float | None) -> "dict[str, Takeover]":
-    """The same scene twice, under the virtual clock."""
+    """Run the same scene twice, under the virtual clock."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from robot_runtime.cli.console import plain_console
@@ -79,7 +79,7 @@ def _run(seed: int, output: Path, episode_s: float | None) -> "dict[str, Takeove
             log = LogConfig(folder=output / "runs") if has_person else None
             out[name] = run_takeover(policy, seed, has_person=has_person, env=env, log=log)
             progress.update(bar, total=1, completed=1)
-    for line in (f"she took over: {why}" for why in out[HELPED].reasons[: out[HELPED].num_takeovers]):
+    for line in (f"the person took over: {why}" for why in out[HELPED].reasons[: out[HELPED].num_takeovers]):
         print(f"    {line}")
     print(f"\n{textwrap.fill(SENTENCE, 80)}\n")
     return out
@@ -112,7 +112,7 @@ def _newest_log(output: Path) -> Path:
 
 
 def _export(path: Path, folder: Path) -> None:
-    """The run as an episode of a LeRobot dataset, with who drove in columns of its own."""
+    """Export the run as an episode of a LeRobot dataset, with columns on who drove each part."""
     try:
         need("pyarrow")
     except ModuleNotFoundError as error:
@@ -137,7 +137,7 @@ def _draw(output: Path, runs: "dict[str, Takeover]") -> list[tuple[str, str]]:
     picture = output / "takeover.png"
     plot_takeover(episodes, picture)
     print(f"picture:  {picture}")
-    media = [(picture.name, "Who drove, what was commanded, and what the policy wanted.")]
+    media = [(picture.name, "Who drove, the commands, and what the policy asked for.")]
     try:
         need("av")
         video = output / "takeover.mp4"
@@ -150,14 +150,14 @@ def _draw(output: Path, runs: "dict[str, Takeover]") -> list[tuple[str, str]]:
 
 
 def _picture_of_page(log: Path, picture: Path, run: "Takeover") -> list[tuple[str, str]]:
-    """The live page as it looked while she led; nothing where there is no page or no browser."""
+    """Take a picture of the live page during the takeover; empty without a page or a browser."""
     from robot_runtime.commands.page import recorded_page
     from robot_runtime.core.authority import Authority
     from robot_runtime.page.picture import NoBrowserError, picture_of
 
     ticks = run.episode.record.ticks
-    hers_ns = [tick.now_ns for tick in ticks if Authority.HUMAN in tick.authority.values()]
-    at_s = (hers_ns[len(hers_ns) // 2] if hers_ns else ticks[-1].now_ns) / NS_PER_S
+    human_ns = [tick.now_ns for tick in ticks if Authority.HUMAN in tick.authority.values()]
+    at_s = (human_ns[len(human_ns) // 2] if human_ns else ticks[-1].now_ns) / NS_PER_S
     try:
         need("viser")
         with recorded_page(log, "127.0.0.1:0", MODEL) as url:

@@ -1,4 +1,4 @@
-"""`robot-runtime eval`: many episodes under the virtual clock."""
+"""`robot-runtime eval`: runs many episodes under the virtual clock."""
 
 import time
 from collections import Counter
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from robot_runtime.evaluation.traces import LatencyTrace
 
 _POLICY = (
-    f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
+    f"Name of a shipped policy, folder of a trained one, or expert for the task's scripted expert. {SHIPPED} "
     "With --env also your own, as path/to/file.py:object, or a server's HOST:PORT, asked in lock-step. "
-    "If not given, the one shipped for the task and the method, or the task's expert where there is none."
+    "If not given, the policy shipped for the task and the method, or the task's expert if there is none."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Eval:
-    """Measure how often a policy succeeds with a method under a delay, over many seeded episodes.
+    """Measure a policy's success rate with a method under a delay, over seeded episodes.
 
-    For whoever chooses between policies, methods or machines. Runs in simulation under a virtual clock:
-    without a server, faster than real time, and the same seeds give the same results.
+    Helps to choose between policies, methods or machines. Runs in simulation under a virtual clock: without a
+    server, faster than real time, and with the same results for the same seeds.
     """
 
     task: Task = "track"
@@ -65,34 +65,33 @@ class Eval:
     entry point, gymnasium:ID such as gymnasium:gym_pusht/PushT-v0, or lerobot:TYPE. Its step is the control
     period."""
     env_file: Maybe[InputFile] = None
-    """What an environment of Gymnasium's does not say itself, as JSON or TOML: success, state, action_names,
+    """JSON or TOML file with what a Gymnasium environment does not declare: success, state, action_names,
     control_hz, max_steps, kwargs and more."""
     policy: Annotated[str | None, arg(help=_POLICY, help_behavior_hint="(optional)")] = None
     method: MethodName = DEFAULT
     execution_horizon: Maybe[Rows] = None
-    """Rows of a chunk to run before the policy is asked again; as the method has it if not given."""
+    """Rows of a chunk to run before the next request; the method's own number if not given."""
     delay_ms: Milliseconds = 0.0
     """Time from the capture of an observation to the arrival of its answer [ms of robot time]."""
     episodes: Count = 100
     """Number of episodes."""
     first_seed: Seed = 10_000
-    """Seed of the first episode, the next ones count on; training uses seeds below 10,000."""
+    """Seed of the first episode; the next episodes count up from it. Training uses seeds below 10,000."""
     trace: Maybe[str] = None
-    """A delay that varies, instead of a constant one: lognormal, spikes, loss, cold-start, or a trace
-    file."""
+    """Varying delay in place of a constant one: lognormal, spikes, loss, cold-start, or a trace file."""
     sampling_share: Maybe[Share] = None
-    """Share of the delay that the policy takes to sample a chunk, 0 to 1; streamed rows wait for less of it.
-    A half if not given."""
+    """Share of the delay that the policy spends on sampling a chunk, 0 to 1; streamed rows wait for less of
+    it. 0.5 if not given."""
     control_hz: Annotated[float, Within(1, 500)] = 500.0
-    """Ticks of the control loop per second of robot time; 100 is five times as fast to compute."""
+    """Ticks of the control loop per second of robot time; 100 is five times faster to compute than 500."""
     workers: Processes = 2
     """Processes that share the work; the results do not depend on their number."""
     json: Maybe[OutputFile] = None
     """Write configuration, summary and every episode to this file, as JSON."""
     log: Maybe[AnyFolder] = None
-    """Folder in which each episode leaves its log, a file of its own: see `robot-runtime log`."""
+    """Folder for the episodes' logs, one file each: see `robot-runtime log`."""
     plot: Maybe[PictureFile] = None
-    """Write a picture of the results to this file; its ending says the format: .png, .svg, .pdf."""
+    """Write a plot of the results to this file; its ending sets the format: .png, .svg, .pdf."""
 
     def main(self) -> int:
         from robot_runtime.evaluation.delay import SAMPLING_SHARE
@@ -128,7 +127,7 @@ class Eval:
         return None if self.log is None else LogConfig(folder=self.log)
 
     def _of_task(self, trace: "LatencyTrace", share: float) -> "Evaluation":
-        """Episodes of one of our own tasks."""
+        """Run episodes of a built-in task."""
         from robot_runtime.evaluation.evaluate import Evaluation
         from sim.episodes.evaluation import EvaluationConfig, evaluate, try_out
         from sim.tasks import make_task
@@ -150,7 +149,7 @@ class Eval:
         return Evaluation(config=config.as_dict(), episodes=results)
 
     def _of_env(self, name: str, trace: "LatencyTrace", share: float) -> "Evaluation":
-        """Episodes of the user's env."""
+        """Run episodes of the user's env."""
         from sim.commands.eval_env import EnvEvaluation, choose, run_env
 
         if self.policy is None:
@@ -166,9 +165,9 @@ class Eval:
             log=self._log,
             seeds=range(self.first_seed, self.first_seed + self.episodes),
         )
-        config, said = choose(config, self.method, execution_horizon=self.execution_horizon)
-        if said:
-            print(said)
+        config, reason = choose(config, self.method, execution_horizon=self.execution_horizon)
+        if reason:
+            print(reason)
         return self._with_progress(lambda hear: run_env(config, hear, workers=self.workers))
 
     def _policy_name(self) -> str:
@@ -182,7 +181,7 @@ class Eval:
         return checkpoint_for(self.task, recipe) or EXPERT_POLICY
 
     def _method(self, trace: "LatencyTrace") -> Method:
-        """The method that was named, or the one for this policy and the trace's 0.9 quantile."""
+        """Return the method of --method, or the one for this policy and the trace's 0.9 quantile."""
         named = method_or_choice(self.method, execution_horizon=self.execution_horizon)
         if isinstance(named, Method):
             return named
@@ -190,8 +189,8 @@ class Eval:
         from sim.episodes.evaluation import policy_for
 
         policy = policy_for(self.task, self._policy_name())
-        method, said = chosen_method(policy, self.method, trace, self.execution_horizon)
-        print(said)
+        method, reason = chosen_method(policy, self.method, trace, self.execution_horizon)
+        print(reason)
         return method
 
     def _title(self) -> str:
@@ -208,13 +207,13 @@ class Eval:
             def on_episode(result: "EpisodeResult") -> None:
                 nonlocal successes
                 successes += result.score.success
-                said = f": {successes} succeeded" if result.score.has_success else ""
-                progress.update(bar, advance=1, description=f"{self._title()}{said}")
+                note = f": {successes} succeeded" if result.score.has_success else ""
+                progress.update(bar, advance=1, description=f"{self._title()}{note}")
 
             return run(on_episode)
 
     def _report(self, summary: dict, own: Collection[str], *, rule: str) -> None:
-        """own: the env's own figures, which are shown if they are 0, too. rule: when an episode succeeds."""
+        """Print the summary. own: the env's own figures, shown even if 0. rule: when an episode succeeds."""
         from rich.table import Table
 
         from robot_runtime.cli.console import plain_console
@@ -222,7 +221,7 @@ class Eval:
         table = Table("figure", "value", title=self._title())
         rate, interval = summary.pop("success"), summary.pop("success_interval_95")
         if rate is None:
-            table.add_row("success", "not said: no step gave is_success")
+            table.add_row("success", "unknown: no step gave is_success")
         else:
             low, high = interval
             table.add_row(f"success {rule}".strip(), f"{rate:.1%}  (95 % interval {low:.1%} to {high:.1%})")

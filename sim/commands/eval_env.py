@@ -1,4 +1,4 @@
-"""What `robot-runtime eval --env` runs: an env and a policy by their names, in several processes."""
+"""`robot-runtime eval --env`: runs an env and a policy, given by name, in several processes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,29 +25,30 @@ from robot_runtime.user_code import UserCodeError, of_user
 
 GYMNASIUM, LEROBOT = "gymnasium:", "lerobot:"
 GROUP_SIZE = 5
-"""Episodes that one process takes at a time."""
+"""Number of episodes that a process takes at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvEvaluation:
-    """What to run; the same gives the same results, however many processes share the work."""
+    """Configuration of an evaluation; its results do not depend on the number of processes."""
 
     env: str
     """gymnasium:ID, lerobot:TYPE, or as `load_object` takes it."""
     env_file: Path | None
-    """What an environment of Gymnasium's does not say itself, or is told."""
+    """File with what a Gymnasium environment does not declare itself."""
     policy: str
     """As `load_object` takes it, a name, a folder, or a server's address."""
     method: Method | None = None
-    """None until it is chosen."""
+    """Method; None until it is chosen."""
     trace: LatencyTrace
     sampling_share: float
     seeds: range
     log: LogConfig | None = None
-    """Where each episode leaves its log."""
+    """Where each episode writes its log."""
 
     def run(self) -> Evaluation:
-        """All of it, in this process. EnvError: the env or the policy raised something, as it was shown."""
+        """Run all episodes in this process. EnvError: the env or the policy raised an error, with its
+        text."""
         try:
             return self._run()
         except RobotRuntimeError:
@@ -57,7 +58,7 @@ class EnvEvaluation:
             if trace is None and not getattr(error, "__notes__", ()):
                 raise
             shown = str(UserCodeError("your code", error, trace or error.__traceback__))
-            raise EnvError(shown) from None  # a text comes whole from one process to another
+            raise EnvError(shown) from None  # text, unlike some errors, can be passed between processes
 
     def _run(self) -> Evaluation:
         return evaluate(
@@ -71,7 +72,7 @@ class EnvEvaluation:
         )
 
     def groups(self) -> list["EnvEvaluation"]:
-        """The same in parts."""
+        """Split the evaluation into groups of episodes."""
         starts = range(self.seeds.start, self.seeds.stop, GROUP_SIZE)
         return [
             replace(self, seeds=range(start, min(start + GROUP_SIZE, self.seeds.stop))) for start in starts
@@ -79,16 +80,16 @@ class EnvEvaluation:
 
 
 def choose(config: EnvEvaluation, name: str, *, execution_horizon: int | None) -> tuple[EnvEvaluation, str]:
-    """The evaluation with the method of a name, and what to say of its choice.
+    """Return the evaluation with the named method, and a line on its choice.
 
-    Its first episode is begun, up to its first request: what all of them would raise is raised here.
+    Runs the first episode up to its first request, so that an error of all episodes is raised here.
     """
     found = env_or_maker(config.env, config.env_file)
     env = as_robot_env(found() if callable(found) and not is_env(found) else found)
     with _policy_for(config.policy, env) as policy:
-        method, said = chosen_method(policy, name, config.trace, execution_horizon)
+        method, line = chosen_method(policy, name, config.trace, execution_horizon)
         next(play(policy, env, method=method, seed=config.seeds.start, trace=config.trace))
-    return replace(config, method=method), said
+    return replace(config, method=method), line
 
 
 @contextmanager
@@ -103,7 +104,7 @@ def _policy_for(text: str, env: RobotEnv) -> Iterator[Policy]:
 def run_env(
     config: EnvEvaluation, on_episode: Callable[[EpisodeResult], None], *, workers: int
 ) -> Evaluation:
-    """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
+    """Run all episodes in seed order; `on_episode` gets each one when its group ends."""
     out = []
     with worker_pool(workers) as pool:
         for done in pool.imap(EnvEvaluation.run, config.groups()):
@@ -121,7 +122,7 @@ def run_env(
 
 
 def is_server(text: str) -> bool:
-    """Whether it is tcp://HOST:PORT, HOST:PORT/NAME or the like; what has no port is no server."""
+    """Return whether text is a server's address, such as tcp://HOST:PORT or HOST:PORT/NAME; it has a port."""
     if is_address(text):
         return True
     port = text.partition("/")[0].rpartition(":")[2]
@@ -136,7 +137,7 @@ def is_server(text: str) -> bool:
 
 @cache
 def named_policy(text: str) -> Policy:
-    """The user's own, or what `load_policy` knows."""
+    """Return the user's own policy, or one that `load_policy` knows."""
     if ":" not in text or text.startswith("hf://"):
         from policies.load import load_policy
 
@@ -152,7 +153,7 @@ def _is_policy(found: object) -> bool:
 
 @cache
 def env_or_maker(text: str, settings_file: Path | None) -> object:
-    """An env, or a function without arguments that makes one. InvalidValueError: there is no such thing."""
+    """Return an env, or a function without arguments that makes one. InvalidValueError: there is none."""
     settings = None if settings_file is None else GymnasiumSettings.load(settings_file)
     if text.startswith(GYMNASIUM):
         return partial(make_gymnasium, text.removeprefix(GYMNASIUM), settings)
@@ -160,5 +161,5 @@ def env_or_maker(text: str, settings_file: Path | None) -> object:
         return partial(make_lerobot, text.removeprefix(LEROBOT), settings)
     found = load_object(text, group="robot_runtime.envs", what="env")
     if not is_env(found) and not callable(found):
-        as_robot_env(found)  # says what it lacks
+        as_robot_env(found)  # raises with what it lacks
     return found if settings is None else configured_env(found, settings)

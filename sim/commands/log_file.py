@@ -1,4 +1,4 @@
-"""What a command's runs say: every line into a file, and on the screen what a person has to know."""
+"""Logging of a command's runs: every line into a file, and a summary of the warnings for the screen."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ class WarningSummary(logging.Handler):
         self._counts: dict[str, int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A sum at the end of a run ("3 times: ...") is of a kind that has been said before."""
+        """Count a warning; a total at the end of a run ("3 times: ...") replaces the count of its kind."""
         text = _SO_FAR.sub("", record.getMessage())
         if (total := _SUM.fullmatch(text)) is not None:
             self._counts[total[2]] = int(total[1])
@@ -26,7 +26,7 @@ class WarningSummary(logging.Handler):
             self._counts[text] = self._counts.get(text, 0) + 1
 
     def take(self) -> list[str]:
-        """A line for each kind since the last call, with its number if it happened more than once."""
+        """Return a line for each kind since the last call, with its count if it happened more than once."""
         lines = [text if count == 1 else f"{text} ({count} times)" for text, count in self._counts.items()]
         self._counts.clear()
         return lines
@@ -34,7 +34,7 @@ class WarningSummary(logging.Handler):
 
 @contextmanager
 def logged_to(path: Path) -> Iterator[WarningSummary]:
-    """While it lasts, what this package says goes into a file, and its warnings are kept to be summed up."""
+    """Write this package's log to a file while the context lasts, and collect its warnings for a summary."""
     logger, log = logging.getLogger("robot_runtime"), WarningSummary()
     file = logging.FileHandler(path, mode="w")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

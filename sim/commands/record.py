@@ -1,4 +1,4 @@
-"""`robot-runtime record`: demonstrations of a scripted expert, a LeRobot v3 dataset or an env's steps."""
+"""`robot-runtime record`: records demonstrations as a LeRobot v3 dataset, or the steps of an env."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,58 +27,56 @@ from robot_runtime.log import DEFAULT_FOLDER
 
 _POLICY = (
     "Name of a shipped policy, or folder of a trained one, that drives more than half of the time; the "
-    f"recorded actions stay the expert's (dataset aggregation, DAgger). {SHIPPED}"
+    f"recorded actions remain those of the expert (dataset aggregation, DAgger). {SHIPPED}"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset.
+    """Record a scripted expert's demonstrations in simulation as a LeRobot v3 dataset.
 
-    With --env those of your own expert in your own simulator, in numbers. `robot-runtime teleop` records a
-    person.
-
-    For training a vision policy, with `train --dataset` or with LeRobot. The expert is disturbed, so that
-    the dataset shows how to recover; episodes that fail are left out. With --policy all episodes are kept:
-    they show where that policy leads itself, and what the expert would do there. Finished episodes outlive
-    whatever ends the command; --resume goes on after them.
+    The dataset has images, for training a vision policy with `train --dataset` or with LeRobot. The expert is
+    disturbed, so that the dataset shows how to recover; failed episodes are left out. With --policy all
+    episodes are kept: they show the states that this policy reaches, and what the expert would do there. With
+    --env your own expert is recorded in your own simulator, as numbers. `robot-runtime teleop` records a
+    person. Finished episodes survive any end of the command; --resume continues after them.
     """
 
     task: Task = "fetch"
     env: Maybe[str] = None
-    """Your own simulator in place of a task, named as for eval. The recording is a small folder that train
-    --dataset learns from; it has no pictures."""
+    """Your own simulator in place of a task, named as for eval. The recording is a small folder without
+    images for train --dataset."""
     env_file: Maybe[InputFile] = None
-    """As for eval."""
+    """JSON or TOML file with what a Gymnasium environment does not declare, as for eval."""
     expert: Maybe[str] = None
-    """With --env, who acts there: path/to/file.py:function or package.module:function. It is given the env
-    and returns a function from each step to an action."""
+    """With --env: the expert, path/to/file.py:function or package.module:function. It gets the env and
+    returns a function from each step to an action."""
     noise: Share = 0.0
-    """With --env: standard deviation of disturbances that come and go, as a share of half the action's range;
-    the recording has what the expert said, and how it came back."""
+    """With --env: standard deviation of intermittent disturbances, as a share of half the action's range; the
+    recording contains the expert's actions, and how it recovered."""
     workers: Processes = 2
-    """With --env: processes that share the episodes."""
+    """With --env: number of processes that share the episodes."""
     output: OutputFolder = Path("outputs/dataset")
-    """Folder of the dataset; it must not exist yet without --resume."""
+    """Folder of the dataset; without --resume it must not exist yet."""
     resume: bool = False
-    """Go on in that dataset after its last episode, as if the same command had not been interrupted; with
-    another task, policy or seed it is refused."""
+    """Continue that dataset after its last episode, as if the command had not been interrupted; another task,
+    policy or seed is refused."""
     episodes: Count = 10
-    """Number of episodes to try; with --resume those that are there count too."""
+    """Number of episodes to try, including existing ones with --resume."""
     seed: Seed = 0
-    """Decides scenes and disturbances."""
+    """Seed of the scenes and disturbances."""
     policy: Annotated[str | None, arg(help=_POLICY, help_behavior_hint="(optional)")] = None
     takeover: bool = False
-    """With --policy: a scripted person with a reaction time takes over where that policy goes wrong,
-    unattended, in simulated time."""
+    """With --policy: a scripted person with a reaction time takes over where that policy fails, unattended,
+    in simulated time."""
     log: AnyFolder = DEFAULT_FOLDER
-    """With --takeover: folder of the runs' logs, from which the dataset is made."""
+    """With --takeover: folder for the runs' logs, from which the dataset is made."""
     fps: FramesPerSecond = 20
-    """With --takeover: frames a second of the dataset."""
+    """With --takeover: frames per second of the dataset."""
     cameras: Maybe[tuple[str, ...]] = None
     """Cameras to record; the robot's own if not given: wrist, and chest on the mobile robot."""
     size: tuple[Pixels, Pixels] = (96, 96)
-    """Height and width of the pictures [pixels]."""
+    """Height and width of the images [pixels]."""
 
     def main(self) -> int:
         if self.takeover:
@@ -125,7 +123,7 @@ class Record:
         return 0
 
     def _record_takeovers(self) -> int:
-        """A scripted person takes over a policy where it goes wrong."""
+        """Record takeovers by a scripted person, where the policy fails."""
         from robot_runtime.commands.teleop import episodes_in
         from sim.commands.record_scripted import record_scripted
 
@@ -143,7 +141,7 @@ class Record:
         )
 
     def _record_env(self, env: str, expert: str) -> int:
-        """The user's expert in the user's env."""
+        """Record the user's expert in the user's env."""
         from robot_runtime.results import keep
         from sim.commands.record_env import EnvRecording, record_env
 

@@ -1,4 +1,4 @@
-"""What `robot-runtime record --env` records: a user's expert in a user's env, in several processes."""
+"""`robot-runtime record --env`: records a user's expert in a user's env, in several processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from sim.commands.eval_env import GROUP_SIZE, env_or_maker
 
 @dataclass(frozen=True, kw_only=True)
 class EnvRecording:
-    """What to record; the same gives the same steps, however many processes share the work."""
+    """Configuration of a recording; its steps do not depend on the number of processes."""
 
     env: str
     env_file: Path | None
@@ -27,12 +27,12 @@ class EnvRecording:
     seeds: range
 
     def run(self) -> list[ExpertEpisode]:
-        """All of it, in this process."""
+        """Record all episodes in this process."""
         env, expert = self.made(), _expert(self.expert)
         return [play_expert(env, expert, seed=seed, noise=self.noise) for seed in self.seeds]
 
     def made(self) -> Env:
-        """The env; InvalidValueError: it is none of plain numbers."""
+        """Return the env; InvalidValueError: it is not one of plain numbers."""
         found = env_or_maker(self.env, self.env_file)
         env = found() if callable(found) and not is_env(found) else found
         if is_gymnasium(env) and not isinstance(env, Env):
@@ -44,7 +44,7 @@ class EnvRecording:
         return env
 
     def groups(self) -> list["EnvRecording"]:
-        """The same in parts."""
+        """Split the recording into groups of episodes."""
         starts = range(self.seeds.start, self.seeds.stop, GROUP_SIZE)
         return [replace(self, seeds=self.seeds[i - self.seeds.start :][:GROUP_SIZE]) for i in starts]
 
@@ -59,7 +59,7 @@ def _expert(name: str) -> Expert:
 def record_env(
     recording: EnvRecording, on_episode: Callable[[ExpertEpisode], None], *, workers: int
 ) -> RecordedSteps:
-    """Play all episodes and keep those that succeed; `on_episode` hears of each as its group ends."""
+    """Run all episodes and keep those that succeed; `on_episode` gets each one when its group ends."""
     info = recording.made().info
     _expert(recording.expert)
     episodes: list[ExpertEpisode] = []

@@ -1,4 +1,4 @@
-"""`robot-runtime record --takeover`: a scripted person takes over a policy, in simulated time."""
+"""`robot-runtime record --takeover`: records a scripted person taking over a policy, in simulated time."""
 
 from pathlib import Path
 
@@ -13,10 +13,11 @@ TASK = "fetch"
 def record_scripted(
     *, task: str, policy: str | None, output: Path, log: Path, fps: int, episodes: range
 ) -> int:
-    """Episodes under the virtual clock, each a log and an episode of the dataset, whatever it came to.
+    """Run episodes under the virtual clock; each becomes a log and an episode of the dataset, also if it
+    fails.
 
     policy: a shipped one or a folder; None: the expert, made short-sighted. episodes: their seeds.
-    InvalidValueError: there is no such person for the task.
+    InvalidValueError: there is no scripted person for the task.
     """
     if task != TASK:
         raise InvalidValueError(f"--takeover knows how to correct {TASK}, not {task}: --task {TASK}")

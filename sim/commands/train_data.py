@@ -1,4 +1,4 @@
-"""What `robot-runtime train` learns from: demonstrations as its options name and its network needs them."""
+"""Training data of `robot-runtime train`: demonstrations selected by its options, in its network's format."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,12 +34,12 @@ EPISODES = MappingProxyType(
         "handover": 400,
     }
 )
-"""Demonstrated episodes that a policy of each task is trained on."""
+"""Default number of demonstrated episodes for each task."""
 GLIMPSES = 20_000
 
 
 def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstration]":
-    """From the datasets if there are any."""
+    """Return the demonstrations, from the datasets if any are given."""
     if options.dataset:
         from policies.lerobot.data import load_dataset
         from policies.lerobot.rows import FromActions
@@ -61,7 +61,7 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
 
 
 def _refuse_unfit(options: "Train") -> None:
-    """InvalidValueError: something of the datasets does not go with the options, before any of it is read."""
+    """Raise InvalidValueError if the datasets do not fit the options, before they are read."""
     from robot_runtime.dataset.stored import refuse_no_dataset
 
     for folder in options.dataset:
@@ -82,7 +82,7 @@ def _refuse_unfit(options: "Train") -> None:
 
 
 def of_people(datasets: Sequence[Path]) -> bool:
-    """Whether all are labels of captures, made for a task: nobody's joints are in them."""
+    """Return whether all are labels of captures, made for a task, which contain no joints."""
     from sim.capture.stored import has_places
 
     return bool(datasets) and all(has_places(folder) for folder in datasets)
@@ -97,30 +97,31 @@ def _has_pictures(folder: Path) -> bool:
 def _retargeted_from_beside(
     folder: Path, options: "Train", progress: Progress
 ) -> "list[StoredDemonstration]":
-    """Frames of labels as they were, from beside and off the plan: a person is never either (`samples`)."""
+    """Return samples of labels, on the path, beside it and off the plan: a person is never either
+    (`samples`)."""
     from sim.capture.loop import samples_of
     from sim.capture.stored import retargeted_in
 
-    told = retargeted_in(folder, options.task[0])
-    bar = progress.add_task(f"tell {folder.name}", total=len(told), note="")
-    return samples_of(told, options.seed, advance(progress, bar))
+    retargeted = retargeted_in(folder, options.task[0])
+    bar = progress.add_task(f"retarget {folder.name}", total=len(retargeted), note="")
+    return samples_of(retargeted, options.seed, advance(progress, bar))
 
 
 def _refuse_unseen_scene(task: str, datasets: Sequence[Path]) -> None:
-    """InvalidValueError: there are pictures of a camera on a hand, and nothing in space for it to see."""
+    """Raise InvalidValueError for images of a wrist camera without anything in space to see."""
     from policies.files import read_json
     from robot_runtime.dataset.recording import PICTURES
     from sim.demonstrations.training_data import HAND_CAMERAS
     from sim.tasks import TASKS, make_task
 
-    def has_place(name: str) -> bool:
+    def has_points(name: str) -> bool:
         noise = make_task(name).observation_noise
         return noise is not None and 3 in noise.points
 
-    for folder in datasets if not has_place(task) else ():
+    for folder in datasets if not has_points(task) else ():
         features = read_json(folder / "meta" / "info.json").get("features", {})
         if any(f"{PICTURES}.{camera}" in features for camera in HAND_CAMERAS):
-            able = ", ".join(name for name in sorted(TASKS) if has_place(name))
+            able = ", ".join(name for name in sorted(TASKS) if has_points(name))
             raise InvalidValueError(
                 f"no vision policy can be trained for {task}, whose scene has nothing in space: one can for "
                 f"{able}; a dataset recorded with --cameras and nothing after it makes a state-based one"
@@ -128,7 +129,8 @@ def _refuse_unseen_scene(task: str, datasets: Sequence[Path]) -> None:
 
 
 def _refuse_labels_of_no_task(folder: Path, task: str) -> None:
-    """InvalidValueError: labels of a capture without the joints of the task's robot, or its scene."""
+    """Raise InvalidValueError for labels of a capture that lack the joints of the task's robot, or its
+    scene."""
     from robot_runtime.core.values.columns import VELOCITY
     from robot_runtime.dataset.recording import ACTION, SCENE, STATE
     from robot_runtime.dataset.stored import StoredDataset
@@ -151,7 +153,7 @@ def _refuse_labels_of_no_task(folder: Path, task: str) -> None:
 
 
 def _refuse_other_rate(dataset: Path) -> None:
-    """InvalidValueError: its frames are not as far apart as rows are."""
+    """Raise InvalidValueError if the dataset's frame rate is not the rate of rows."""
     from policies.files import read_json
     from sim.experts.motion import DT_NS
 
@@ -161,17 +163,17 @@ def _refuse_other_rate(dataset: Path) -> None:
 
 
 def _refuse_paces(datasets: Sequence[Path]) -> None:
-    """InvalidValueError: labels of robots that take different times than the person."""
+    """Raise InvalidValueError if the datasets' labels have different paces relative to the person."""
     from robot_runtime.dataset.stored import StoredDataset, slower_of
 
     paces = {folder: slower_of(StoredDataset(folder).features) for folder in datasets}
     if len(set(paces.values())) > 1:
-        said = ", ".join(f"{folder} takes {pace:g} times as long" for folder, pace in paces.items())
-        raise InvalidValueError(f"a policy is of one pace against the person; here {said}")
+        found = ", ".join(f"{folder} takes {pace:g} times as long" for folder, pace in paces.items())
+        raise InvalidValueError(f"a policy is of one pace against the person; here {found}")
 
 
 def _without_pictures(options: "Train", progress: Progress) -> "Sequence[Demonstration]":
-    """From the file if it is there, else collected, and kept if a file is named."""
+    """Load demonstrations from the file if it exists; else collect them, and save them if a file is named."""
     from policies.flow.demonstrations import load_demonstrations, save_demonstrations
     from sim.demonstrations.demonstrations import collect
 
@@ -198,7 +200,7 @@ def training_data(
     init: "Checkpoint | None",
     progress: Progress,
 ) -> "TrainingData":
-    """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
+    """Return demonstrations in the network's format; with images, an estimator is trained first."""
     from sim.demonstrations.training_data import by_estimates, by_labels, refuse_others
 
     if not options.dataset:
@@ -218,7 +220,7 @@ def training_data(
 
 
 def _keeps_estimator(options: "Train") -> bool:
-    """Whether a trained encoder says what the scene is, so that no dataset has to."""
+    """Return whether a trained encoder estimates the scene, so that no dataset has to contain it."""
     from policies.files import ESTIMATOR
     from policies.shipped import find_checkpoint
 
@@ -227,7 +229,7 @@ def _keeps_estimator(options: "Train") -> bool:
 
 
 def _refuse_no_scene(task: str, demonstrations: "Sequence[Demonstration]") -> None:
-    """InvalidValueError: the numbers of the scene that a policy of the task sees are not there."""
+    """Raise InvalidValueError if the demonstrations lack the scene state that the task's policies see."""
     from robot_runtime.dataset.recording import SCENE
     from sim.tasks import make_task
 
@@ -247,9 +249,9 @@ def _estimator(
     init: "Checkpoint | None",
     progress: Progress,
 ) -> "tuple[Estimator, dict[str, object]]":
-    """Trained, from the one of the policy to start from if that has one; and what the card says of it.
+    """Train the estimator, starting from that of --init if it has one; return it and the card's entries.
 
-    That one is kept as it is if no number of steps is given.
+    The estimator of --init stays unchanged if no number of steps is given.
     """
     from policies.files import ESTIMATOR
     from policies.shipped import find_checkpoint

@@ -80,6 +80,6 @@ def test_a_clip_says_once_that_nobody_looks_any_more_and_goes_on(tmp_path, told_
     ended_by(watch, "the terminal is gone")
     for each in arrivals(1, "chest")[:told_after]:
         clip.tell(each)
-    lines = [text for text in said if text.startswith("nobody looks at the board any more")]
-    assert lines == ["nobody looks at the board any more: ValueError: the terminal is gone"]
+    lines = [text for text in said if text.startswith("the anchor clip is no longer checked live")]
+    assert lines == ["the anchor clip is no longer checked live: ValueError: the terminal is gone"]
     assert clip.end() is None

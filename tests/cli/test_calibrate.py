@@ -240,7 +240,7 @@ def test_a_person_moves_the_arm_and_a_view_is_taken_wherever_it_stands(folder):
     live = LiveShots(one_arm(seen), part=None, camera=None, board=BOARD, say=said.append)
     taken = list(live.by_person(4))
     assert [shot.X_AE.isApprox(each.X_AE) for shot, each in zip(taken, seen, strict=True)] == [True] * 4
-    assert "move and turn the hand to another place, and let it stand" in said
+    assert "move and turn the end effector to another pose, and hold it still" in said
     with pytest.raises(InvalidValueError, match="--camera"):
         LiveShots(one_arm(seen, "wrist", "front"), part=None, camera=None, board=BOARD, say=print)
 
@@ -248,8 +248,8 @@ def test_a_person_moves_the_arm_and_a_view_is_taken_wherever_it_stands(folder):
 def test_figures_of_files_are_shown_in_what_people_read():
     assert figure_words("gravity_rad", np.pi / 180) == ("gravity", "1 degrees")
     assert figure_words("chest_tilt_median_rad", np.pi / 6) == ("chest tilt median", "30 degrees")
-    assert figure_words("same_time_apart_m", 0.0042) == ("same time apart, place", "4.2 mm")
-    assert figure_words("same_time_apart_rad", np.pi / 180) == ("same time apart, turn", "1 degrees")
+    assert figure_words("same_time_apart_m", 0.0042) == ("same time apart, position", "4.2 mm")
+    assert figure_words("same_time_apart_rad", np.pi / 180) == ("same time apart, rotation", "1 degrees")
     assert figure_words("held_out_px", 0.123) == ("held out", "0.123 px")
     assert figure_words("coverage_share", 0.8) == ("coverage", "80 %")
     assert figure_words("board_scale", 1.0004) == ("board scale", "100.04 %")

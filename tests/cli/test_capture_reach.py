@@ -68,4 +68,4 @@ def test_an_arm_finds_its_way_to_hands_that_it_reaches_and_gives_up_early_on_oth
 
 def test_no_sideways_is_said_of_a_robot_s_file_alone(tmp_path, capsys):
     assert main(["capture", "label", str(tmp_path), "--task", "fetch", "--no-sideways"]) == 1
-    assert "--no-sideways is said of a robot of one's own, with --robot" in capsys.readouterr().err
+    assert "--no-sideways is for your own robot, with --robot" in capsys.readouterr().err

@@ -67,8 +67,8 @@ def test_every_step_is_named_and_counted_where_there_is_no_terminal(capsys):
     stages = of()
     bar = stages.begin("the person demonstrates", total=6)
     stages.update(bar, 3, 6)
-    stages.begin("the cameras record her")
-    assert capsys.readouterr().out == "1/7 the person demonstrates\n2/7 the cameras record her\n"
+    stages.begin("the cameras record it")
+    assert capsys.readouterr().out == "1/7 the person demonstrates\n2/7 the cameras record it\n"
 
 
 def test_what_another_version_has_done_is_done_anew(tmp_path):

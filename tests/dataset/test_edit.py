@@ -252,7 +252,7 @@ def test_the_commands_say_what_they_did(stranger, copied, tmp_path, capsys):
     assert main(["dataset", "split", str(stranger), "--episodes", "0:1", "--output", split_to]) == 0
     assert "chosen: 1 episodes" in capsys.readouterr().out
     assert main(["dataset", "relabel", f"{split_to}/rest", "--episodes", "0", "--outcome", "success"]) == 0
-    assert "episode 0: outcome not said -> success" in capsys.readouterr().out
+    assert "episode 0: outcome none -> success" in capsys.readouterr().out
     assert (
         main(["dataset", "merge", f"{split_to}/rest", f"{split_to}/chosen", "--output", f"{split_to}/m"]) == 0
     )

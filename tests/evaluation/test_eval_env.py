@@ -78,7 +78,7 @@ def test_the_table_shows_what_is_not_zero_and_says_so_of_an_env_without_success(
     assert out.returncode == 0, out.stderr
     rows = [line.split("│")[1:3] for line in out.stdout.splitlines() if line.startswith("│")]
     figures = {name.strip(): value.strip() for name, value in rows}
-    assert figures["success"] == "not said: no step gave is_success"
+    assert figures["success"] == "unknown: no step gave is_success"
     assert [name for name, value in figures.items() if value == "0"] == ["bumps"]
     assert "more figures are 0 or have no value" in out.stdout
     assert (tmp_path / "out.png").stat().st_size > 0

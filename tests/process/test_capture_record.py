@@ -127,4 +127,4 @@ def test_a_stamp_of_the_future_is_left_out_and_its_device_goes_on(tmp_path):
             kept += [each.t_ns for each in streams.take(1.0) if each.t_ns is not None]
     context.destroy(0)
     assert len(kept) >= 3
-    assert any("1 stamps are of the future" in line for line in said), said
+    assert any("1 stamps are in the future" in line for line in said), said

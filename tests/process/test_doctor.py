@@ -167,15 +167,13 @@ def test_what_fails_keeps_nothing_else_from_being_looked_at(fine: Path) -> None:
     code, said, found = doctor(fine, "robot.toml", "--measure-latency", "amr")
     assert code == 1
     assert found["devices.bus"][0]["found"] == "nobody answers at bus:1"
-    assert (
-        found["parts.lift"][0]["found"] == "not looked at: parts.lift.bus needs [devices.bus], which failed"
-    )
+    assert found["parts.lift"][0]["found"] == "not checked: parts.lift.bus needs [devices.bus], which failed"
     assert "cannot be read" in found["operator.hold_to_run"][0]["found"]
     assert found["robot"][0]["found"] == "3 parts: arm, gripper, left_gripper"
     assert "Hz, jitter" in found["arm"][0]["found"]
     (silent,) = [each for each in found["left_gripper"] if "what stops it" in each["found"]]
     assert silent["verdict"] == "doubtful"
-    assert silent["found"] == "what stops it: Silent does not say"
+    assert silent["found"] == "what stops it: Silent does not document it"
     assert found["camera front"][0]["verdict"] == "wrong"
     assert found["amr"][0]["found"] == "no part and no camera amr; did you mean arm?"
     assert said.count("nobody answers") == 1

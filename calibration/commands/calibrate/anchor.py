@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate anchor`: the hand's odometry world in the chest's, from a board that both saw."""
+"""`robot-runtime calibrate anchor`: computes the hand's odometry world in the chest's from a board."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateAnchor:
-    """Join a chest's and a hand's odometry worlds by the board that both looked at; say how far to trust it.
+    """Compute the transform between chest and hand odometry from a board that both saw.
 
-    Every clip anchor of the capture makes a file: anchor.json, anchor-2.json, and so on; between the first
-    and each later one the closure is printed. Exit code 1: one is not usable, and why.
+    Each anchor clip of the capture makes a file: anchor.json, anchor-2.json, and so on; the closure between
+    the first and each later one is printed. Exit code 1: an anchor is not usable, and the reason is printed.
 
-    Live, both look at the board now: what is said and shown leads to enough views. It holds for as long as
-    both odometries run on.
+    With --live, both cameras look at the board now, and instructions lead to enough views. The anchor is
+    valid as long as both odometries keep running.
 
     Example: robot-runtime calibrate anchor captures/kitchen --output anchor.json
 
@@ -37,23 +37,23 @@ class CalibrateAnchor:
     capture: Annotated[Maybe[InputFolder], Positional] = None
     """The capture's folder."""
     live: Maybe[InputFile] = None
-    """In its place: look now, with the devices of this file, as `capture record` takes it. Do what is said;
-    Ctrl-C ends it."""
+    """Calibrate live, in place of a capture, with the devices of this file, as for `capture record`. Follow
+    the instructions; Ctrl-C ends it."""
     output: OutputFile = Path("anchor.json")
-    """File to write; of further clips, with a number."""
+    """File to write; further clips get a number."""
     hand: Literal["hand", "right_hand", "left_hand"] = "hand"
-    """Which hand."""
+    """Hand device to anchor."""
     board: Maybe[InputFile] = None
-    """board.json; what the capture, or the rig's file, names if not given."""
+    """board.json; the one of the capture or the rig's file if not given."""
     chest_intrinsics: Maybe[InputFile] = None
-    """camera.json of the chest's camera; what is named there if not given."""
+    """camera.json of the chest's camera; the one named there if not given."""
     hand_intrinsics: Maybe[InputFile] = None
-    """camera.json of the hand's camera; what is named there if not given."""
+    """camera.json of the hand's camera; the one named there if not given."""
     same_time: bool = False
-    """The board was held in a hand: use pictures that both took at the same time. Needs sync spans."""
+    """Use only images that both cameras took at the same time, for a board held by hand. Needs sync spans."""
     page: PageAddress = None
-    """Live: show what is seen, and what to do next, in a browser: at 127.0.0.1:8080, or where is said. Beyond
-    this machine the page asks for a token, which is in the address that is printed."""
+    """Live: show the images, and what to do next, in a browser, at this address; 127.0.0.1:8080 if the option
+    has no value. Beyond this machine the page requires a token, which the printed address has."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))
@@ -92,7 +92,7 @@ class CalibrateAnchor:
                 print(
                     f"closure to the first: {1e3 * gap.distance_m:.1f} mm, {np.rad2deg(gap.yaw):.2f} "
                     f"degrees ({gap.sigmas:.1f} standard deviations): odometry drifts between the two, "
-                    "which labels spread over the way; much more than a few cm is a board that was moved"
+                    "which labels spread over the path; much more than a few cm means that the board moved"
                 )
         return code
 
@@ -147,9 +147,9 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def _rows(anchor: "Anchor") -> dict[str, str]:
-    place, yaw = anchor.sigma
+    position, yaw = anchor.sigma
     return {
         "hand's world in the chest's": pose_words(anchor.X_WcWh),
-        "one sigma, at the board": f"{1e3 * place:.2f} mm, {np.rad2deg(yaw):.3f} degrees",
-        "one sigma, 2 m from it": f"{1e3 * np.hypot(place, 2.0 * yaw):.1f} mm",
+        "one sigma, at the board": f"{1e3 * position:.2f} mm, {np.rad2deg(yaw):.3f} degrees",
+        "one sigma, 2 m from it": f"{1e3 * np.hypot(position, 2.0 * yaw):.1f} mm",
     }

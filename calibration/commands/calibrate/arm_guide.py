@@ -1,4 +1,4 @@
-"""What a person who moves an arm is told while views are taken: `ArmGuide`."""
+"""`ArmGuide`: instructions for the operator who moves an arm while views are taken."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,20 +13,20 @@ from calibration.commands.calibrate.shown import guide_of_shots
 if TYPE_CHECKING:
     import pinocchio as pin
 
-BEGIN = "Move the arm, and let its hand stand at each place for half a second; Ctrl-C ends it."
+BEGIN = "Move the arm, and hold it still at each pose for half a second; Ctrl-C ends it."
 
 
 class ArmGuide:
-    """Of one arm: counts its views, and says what is lacking, on the terminal and on the page."""
+    """Counts the views of one arm, and shows what is missing on the terminal and on the page."""
 
     def __init__(self, guide: LiveGuide) -> None:
         self._live = guide
         self._poses: list[pin.SE3] = []
 
     def look(self, glance: Glance) -> None:
-        """What is seen now."""
+        """Show the current image."""
         advice = self._lacking()
-        go_on = advice[0] if advice else "enough to be trusted; more places make it surer"
+        go_on = advice[0] if advice else "enough to be trusted; more poses make it more certain"
         shown = guide_of_shots(
             self._live.guide,
             self._poses,
@@ -37,9 +37,9 @@ class ArmGuide:
         self._live.show(shown, glance.picture)
 
     def taken(self, shots: Iterator[Shot], folder: ShotsFolder | None, *, num: int) -> Iterator[Shot]:
-        """As they come, each said with what is lacking next.
+        """Pass shots on, and print for each what is missing next.
 
-        folder: keeps them; None: nothing does. num: of them, that are wanted.
+        folder: saves them; None: they are not saved. num: how many are wanted.
         """
         self._live.show(replace(self._live.guide, do=BEGIN, num_wanted=num))
         for shot in shots:

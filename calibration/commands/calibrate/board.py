@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate board`: a board to print, and what it came out as."""
+"""`robot-runtime calibrate board`: makes a board to print, and records its printed size."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,10 @@ Millimetres = Annotated[float, Within(0, 2000, is_above=True)]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateBoard:
-    """Make a ChArUco board: board.json, a PDF to print at 100 %, and a PNG to look at.
+    """Make a ChArUco board to print.
 
-    Then measure the printed ruler with a calliper, and write what it is into board.json.
+    Writes board.json, a PDF to print at 100 %, and a PNG to look at. Then measure the printed ruler with a
+    calliper, and write its length into board.json with the second example.
 
     Examples: robot-runtime calibrate board --paper a3 --output board;
     robot-runtime calibrate board --board board/board.json --measured-mm 98.1 --of 100
@@ -41,27 +42,27 @@ class CalibrateBoard:
     output: OutputFolder = Path("board")
     """Folder for board.json, board.pdf and board.png."""
     paper: Paper = "a4"
-    """The printer's, landscape, and the board on it if nothing of it is given. a4 (210 x 297 mm) and letter
-    (8.5 x 11 in), 9 x 7 squares of 24 mm: for intrinsics, and near by. a3 (297 x 420 mm), 7 x 5 of 50 mm, and
-    tabloid (11 x 17 in), 7 x 5 of 45 mm: for anchors."""
+    """Paper of the printer, landscape, which also sets the default board. a4 (210 x 297 mm) and letter
+    (8.5 x 11 in), 9 x 7 squares of 24 mm: for intrinsics, and at short range. a3 (297 x 420 mm), 7 x 5 of
+    50 mm, and tabloid (11 x 17 in), 7 x 5 of 45 mm: for anchors."""
     columns: Maybe[Squares] = None
-    """Squares in a row; if nothing of the board is given, what fits the paper well."""
+    """Squares in a row; a number that suits the paper if no size of the board is given."""
     rows: Maybe[Squares] = None
-    """Squares in a column; odd, so that old and new layouts are the same."""
+    """Squares in a column; an odd number, for which old and new layouts are the same."""
     square_mm: Maybe[Millimetres] = None
     """Side of a square."""
     marker_mm: Maybe[Millimetres] = None
     """Side of a marker; 0.7 of a square if not given."""
     dictionary: Maybe[str] = None
-    """Of the markers: 5X5_100 and the like, OpenCV's names without DICT_."""
+    """Dictionary of the markers, such as 5X5_100: OpenCV's names without DICT_."""
     legacy: bool = False
-    """The layout before OpenCV 4.6, for a board that is printed already."""
+    """Use the layout before OpenCV 4.6, for a board that is printed already."""
     board: Maybe[InputFile] = None
-    """A board.json that is there, to write a measured print into. The PDF is not made anew."""
+    """Existing board.json to which the measured print is written. The PDF is not made again."""
     measured_mm: Maybe[Millimetres] = None
-    """What a calliper says of a printed length, the ruler or several squares."""
+    """Length of the printed ruler, or of several squares, measured with a calliper [mm]."""
     of: Millimetres = 100.0
-    """What that length should be [mm]."""
+    """Nominal value of that length [mm]."""
 
     def main(self) -> int:
         need("scipy", "cv2", "reportlab", extras=("calibration",))
@@ -105,14 +106,15 @@ class CalibrateBoard:
 
 
 def _refuse_measured(file: Path) -> None:
-    """InvalidValueError: a board is there whose print was measured; other files are made with it."""
+    """Raise InvalidValueError if the file holds a board with a measured print, on which other files
+    depend."""
     from calibration.board import Board
     from calibration.store import load
 
     try:
         there = load(file, Board)
     except InvalidValueError:
-        return  # none, or none that can be read
+        return  # it does not exist, or cannot be read
     if there.print_scale != 1.0:
         raise InvalidValueError(
             f"{file} is of a board whose print was measured ({100 * there.print_scale:.2f} %): another one "

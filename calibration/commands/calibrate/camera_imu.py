@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate camera-imu`: how an IMU is turned against its camera, and how late one is."""
+"""`robot-runtime calibrate camera-imu`: calibrates rotation and time offset of a camera and its IMU."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -15,10 +15,10 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateCameraImu:
-    """How a device's IMU is turned against its camera, and by how much one is late.
+    """Measure the rotation and time offset between a camera and its IMU.
 
-    From a clip in which it nods, shakes and tilts, five seconds each: the rates of the poses that it gave
-    against its gyro's. Exit code 1: it cannot be used, and why.
+    Uses a clip in which the device nods, shakes and tilts, five seconds each, and compares the rates of its
+    poses with its gyro. Exit code 1: the result is not usable, and the reason is printed.
 
     Example: robot-runtime calibrate camera-imu captures/nod --role hand --output camera_imu.json
     """
@@ -27,7 +27,7 @@ class CalibrateCameraImu:
     output: OutputFile
     """File to write."""
     role: str = "hand"
-    """Which device of the capture."""
+    """Device of the capture."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))

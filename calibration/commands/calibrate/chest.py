@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate chest`: the chest camera in the robot's base, and how it should sit."""
+"""`robot-runtime calibrate chest`: calibrates the chest camera's pose in the robot's base."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateChest:
-    """Where the chest camera sits on the robot's base, and how it has to move to see as the wearer's does.
+    """Calibrate the pose of the chest camera on the robot's base.
 
-    FOLDER has pictures and poses.csv (picture,px,py,pz,qw,qx,qy,qz). What its poses are, --poses-of says:
-    base: the base's by odometry, while the board stood still; board: the board's in the base, measured; or
-    hand: the robot's hand in the base, which held the board. Exit code 1: it cannot be used, and why.
+    FOLDER has images and poses.csv (picture,px,py,pz,qw,qx,qy,qz). --poses-of selects what its poses are:
+    base: those of the base by odometry, while the board was stationary; board: those of the board in the
+    base, measured; hand: those of the robot's end effector in the base, which held the board. With --wearer,
+    prints how to move the camera so that it sees as the wearer's does. Exit code 1: the result is not usable,
+    and the reason is printed.
 
     Example: robot-runtime calibrate chest drive --poses-of base --board-height-m 0.004 --lies-flat
     --board board/board.json --intrinsics chest_lens.json --output chest.json
@@ -37,17 +39,17 @@ class CalibrateChest:
     """File to write."""
     poses_of: Literal["base", "board", "hand"] = "base"
     board_height_m: Maybe[Annotated[float, Within(0.0, 5.0)]] = None
-    """With --poses-of base: of the board's middle over the floor [m]. A base that drives on a floor cannot
-    see its camera's height: it follows from this."""
+    """With --poses-of base: height of the board's centre above the floor [m]. It fixes the camera's height,
+    which the motion of a base on a floor does not determine."""
     lies_flat: bool = False
-    """With --poses-of base: the board lies on the floor, which is checked."""
+    """With --poses-of base: the board lies on the floor; this is checked."""
     wearer: Maybe[InputFolder] = None
-    """A capture, whose chest camera the robot's should match: in its first seconds the wearer stands
-    upright."""
+    """Capture whose chest camera the robot's camera should match; the wearer stands upright in its first
+    seconds."""
     wearer_height_m: Maybe[Annotated[float, Within(0.1, 3.0)]] = None
-    """Of the wearer's camera over the floor then, measured [m]."""
+    """Height of the wearer's camera above the floor at that time, measured [m]."""
     stands_s: Annotated[float, Within(0.1, 1000.0)] = 3.0
-    """How long the wearer stands upright at the capture's begin [s]."""
+    """How long the wearer stands upright at the beginning of the capture [s]."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))
@@ -82,14 +84,14 @@ class CalibrateChest:
                 "its camera is; measure the board's middle over the floor"
             )
         views = views_of(shots_of_folder(self.folder), board, camera, say=print)
-        places = [view.X_AE for view in views]
+        poses = [view.X_AE for view in views]
         if self.poses_of == "base":
             assert self.board_height_m is not None
             return from_base_motion(
-                places, views, camera, board_height_m=self.board_height_m, lies_flat=self.lies_flat
+                poses, views, camera, board_height_m=self.board_height_m, lies_flat=self.lies_flat
             )
         if self.poses_of == "board":
-            return from_places(places, views, camera)
+            return from_places(poses, views, camera)
         return from_hand(solve_robot_world(views, camera))
 
     def _wearer(self, path: Path) -> "Mount":

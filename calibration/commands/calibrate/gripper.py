@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate gripper`: what the distance of two finger tags says of the gripper's width."""
+"""`robot-runtime calibrate gripper`: calibrates a gripper's width against the distance of two finger tags."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,33 +17,33 @@ Metres = Annotated[float, Within(0.0, 1.0)]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateGripper:
-    """What two tags on the fingers say of how wide a gripper is open.
+    """Calibrate a gripper's width from two tags on its fingers.
 
-    From a clip in which it closes and opens fully three times, a moment at each end. Exit code 1: it cannot
-    be used, and why.
+    Uses a clip in which the gripper closes and opens fully three times, and pauses at each end. Exit code 1:
+    the result is not usable, and the reason is printed.
 
     Example: robot-runtime calibrate gripper clip.mp4 --intrinsics hand.json --open-m 0.08
     --output gripper.json
     """
 
     source: Annotated[str, Positional]
-    """A video, a folder of pictures in order, or a capture."""
+    """A video, a folder of images in order, or a capture."""
     intrinsics: InputFile
-    """The hand's camera, camera.json of `calibrate intrinsics`."""
+    """camera.json of the hand's camera, by `calibrate intrinsics`."""
     output: OutputFile
     """File to write."""
     open_m: Annotated[float, Within(0.001, 1.0)]
-    """How wide it is open then [m]: measure it."""
+    """Width of the fully open gripper, measured [m]."""
     closed_m: Metres = 0.0
-    """And closed."""
+    """Width of the closed gripper [m]."""
     left: AnyCount = 0
-    """Number of the tag on the finger that is left in the picture."""
+    """Number of the tag on the finger that is on the left in the image."""
     right: AnyCount = 1
     tag_m: Annotated[float, Within(0.002, 1.0)] = 0.016
-    """Side of a tag [m]."""
+    """Side length of a tag [m]."""
     dictionary: str = "4X4_50"
     role: str = "hand"
-    """Which device of the capture."""
+    """Device of the capture."""
 
     def main(self) -> int:
         need("cv2", extras=("calibration",))

@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate hand-eye` and `robot-world`: a camera on an arm, and one beside it."""
+"""`robot-runtime calibrate hand-eye` and `robot-world`: calibrate a camera on an arm, or beside it."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -31,43 +31,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _ArmViews:
-    """What both commands take."""
+    """Options of both commands."""
 
     source: Annotated[str, Positional]
-    """Where pictures and poses come from: a folder with pictures and poses.csv
-    (picture,px,py,pz,qw,qx,qy,qz), the log of a run (.mcap), or a robot that is here (robot.toml, or what
-    `run --robot` takes)."""
+    """Source of images and poses: a folder with images and poses.csv (picture,px,py,pz,qw,qx,qy,qz), the log
+    of a run (.mcap), or a connected robot (robot.toml, or anything that `run --robot` takes)."""
     board: InputFile
-    """The board that is seen, board.json of `calibrate board`."""
+    """board.json of the board, by `calibrate board`."""
     intrinsics: InputFile
-    """The camera, camera.json of `calibrate intrinsics`."""
+    """camera.json of the camera, by `calibrate intrinsics`."""
     output: OutputFile
     """File to write."""
     camera: Maybe[str] = None
-    """Which camera of the log or the robot, if it has several."""
+    """Camera of the log or the robot, if it has several."""
     part: Maybe[str] = None
-    """Which arm, if there are several."""
+    """Arm, if there are several."""
     views: Count = 20
-    """Of a robot: how many to take; Ctrl-C ends it with those there are."""
+    """With a robot: number of views to take; Ctrl-C ends it with those taken so far."""
     poses: Maybe[InputFile] = None
-    """Of a robot: the arm goes there by itself, slowly. A CSV file with a row of joint positions [rad] for
-    each place, columns joint_1,joint_2,... If not given, a person moves the arm, and views are taken where it
-    stands."""
+    """With a robot: CSV file with a row of joint positions [rad] for each pose, in columns
+    joint_1,joint_2,..., to which the arm moves by itself, slowly. If not given, the operator moves the arm,
+    and views are taken where it holds still."""
     keep_shots: Maybe[OutputFolder] = None
-    """Of a robot: keep its pictures and poses in this folder, to calibrate from again."""
+    """With a robot: save its images and poses in this folder, to calibrate from again."""
     set: Several[str] = ()
-    """Over what robot.toml says."""
+    """Values that override robot.toml, one or more, as in parts.arm.host=172.16.0.3."""
     yes: bool = False
-    """The arm may move to --poses; asks on the terminal if not given."""
+    """Allow the arm to move to --poses; asks on the terminal if not given."""
     page: PageAddress = None
-    """Of a robot: show the picture, what is found in it and what to do next in a browser: at 127.0.0.1:8080,
-    or where is said. Beyond this machine the page asks for a token, which is in the address that is
-    printed."""
+    """With a robot: show the image, the board found in it and what to do next in a browser, at this address;
+    127.0.0.1:8080 if the option has no value. Beyond this machine the page requires a token, which the
+    printed address has."""
 
     def _solved(
         self, name: str, solve: Callable[..., Any], rows_of: Callable[[Any], Mapping[str, str]]
     ) -> int:
-        """name: of the command. solve: of views and camera. rows_of: what of its result is printed."""
+        """Take views, solve and save; return the exit code.
+
+        name: of the command. solve: function of views and camera. rows_of: rows of the result to print.
+        """
         need_page(self.page)
         from calibration.board import Board
         from calibration.camera import Intrinsics
@@ -93,7 +95,10 @@ class _ArmViews:
             return code
 
     def _kept_shots(self, held: ExitStack) -> Iterator[Shot] | None:
-        """Of a folder or a log; None: the source is a robot. held: refuses a damaged log when all is done."""
+        """Return the shots of a folder or a log; None: the source is a robot.
+
+        held: refuses a damaged log when all is done.
+        """
         path = Path(self.source)
         if path.is_dir():
             return _counted(shots_of_folder(path), path)
@@ -110,7 +115,7 @@ class _ArmViews:
         return None
 
     def _live(self, board: Any, camera: Any, guide: LiveGuide, held: ExitStack) -> list[Any]:
-        """Views of a robot that is here. held: keeps the guide beyond the robot."""
+        """Take views with a connected robot. held: keeps the guide open longer than the robot."""
         from calibration.commands.calibrate.arm_guide import BEGIN, ArmGuide
         from calibration.commands.calibrate.live_shots import (
             LiveShots,
@@ -137,10 +142,10 @@ class _ArmViews:
                 print(BEGIN)
                 shots, num = live.by_person(self.views), self.views
             else:
-                places = read_places(self.poses, live.joint_names)
-                refuse_out_of_limits(places, opened.robot.limits, live.part, self.poses)
-                ask(live.part, len(places), yes=self.yes)
-                shots, num = live.by_itself(places, clock=MonotonicClock()), len(places)
+                targets = read_places(self.poses, live.joint_names)
+                refuse_out_of_limits(targets, opened.robot.limits, live.part, self.poses)
+                ask(live.part, len(targets), yes=self.yes)
+                shots, num = live.by_itself(targets, clock=MonotonicClock()), len(targets)
             held.enter_context(guide)
             folder = None if self.keep_shots is None else ShotsFolder(self.keep_shots)
             return views_of(arm.taken(shots, folder, num=num), board, camera, say=print)
@@ -148,10 +153,11 @@ class _ArmViews:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateHandEye(_ArmViews):
-    """Where a camera sits on an arm's hand, from views of a board that stands still.
+    """Calibrate the pose of a camera on an arm's end effector.
 
-    Ten views or more; turn the hand by 20 degrees and more about two directions, and look at the board from
-    aside. Says what is lacking while views are taken. Exit code 1: it cannot be used, and why.
+    The camera views a stationary board. Take ten views or more, rotate the end effector by 20 degrees or more
+    about two directions, and view the board at an angle. Prints what is missing while views are taken. Exit
+    code 1: the result is not usable, and the reason is printed.
 
     Example: robot-runtime calibrate hand-eye robot.toml --camera wrist --board board/board.json
     --intrinsics wrist_lens.json --output wrist.json
@@ -166,9 +172,10 @@ class CalibrateHandEye(_ArmViews):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateRobotWorld(_ArmViews):
-    """Where a camera stands beside an arm, from views of a board that the hand holds; and where it holds it.
+    """Calibrate the pose of a fixed camera beside an arm that holds the board.
 
-    As `calibrate hand-eye`, with camera and board exchanged. (AX = ZB.)
+    Also finds the pose of the board in the end effector. Works as `calibrate hand-eye`, with camera and board
+    exchanged. (AX = ZB.)
 
     Example: robot-runtime calibrate robot-world robot.toml --camera side --board board/board.json
     --intrinsics side_lens.json --output side.json
@@ -183,7 +190,7 @@ class CalibrateRobotWorld(_ArmViews):
 
 def _hand_eye_rows(found: "HandEye") -> dict[str, str]:
     return {
-        "camera in the hand": pose_words(found.X_EC),
+        "camera in the end effector": pose_words(found.X_EC),
         "uncertain by": sigma_words(found.covariance),
         "board in the base": pose_words(found.X_AB),
     }
@@ -193,12 +200,12 @@ def _robot_world_rows(found: "RobotWorld") -> dict[str, str]:
     return {
         "camera in the base": pose_words(found.X_AC),
         "uncertain by": sigma_words(found.covariance),
-        "board in the hand": pose_words(found.X_EB),
+        "board in the end effector": pose_words(found.X_EB),
     }
 
 
 def _counted(shots: Iterator[Shot], path: Path) -> Iterator[Shot]:
-    """As they come, with a bar."""
+    """Pass shots on, and move a progress bar."""
     from robot_runtime.cli.progress import counted
 
     with counted(stays=False) as progress:

@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate intrinsics`: how a camera sees, from pictures of a board."""
+"""`robot-runtime calibrate intrinsics`: calibrates a camera's intrinsics from images of a board."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,44 +36,45 @@ if TYPE_CHECKING:
     from calibration.view_guide import ViewGuide
 
 LOOK_EVERY_S = 0.15
-"""Live: pictures between are not looked at [s]."""
+"""Live: time between the images that are searched for the board [s]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateIntrinsics:
-    """Find a camera's focal lengths, middle and distortion from pictures of a board, and say whether they can
-    be trusted.
+    """Calibrate a camera's intrinsics from images of a board.
 
-    Calibrate at the size and zoom that are used later, with autofocus and stabilisation off. Exit code 1: not
-    usable, and why.
+    Finds focal lengths, principal point and distortion, and judges whether they can be trusted. Calibrate at
+    the size and zoom that are used later, with autofocus and stabilisation off. Exit code 1: the result is
+    not usable, and the reason is printed.
 
     Example: robot-runtime calibrate intrinsics chest.mp4 --board board/board.json --output chest.json
     """
 
     source: Annotated[str, Positional]
-    """A video, a folder of pictures, a capture, or with --live a camera: /dev/video0, an address, a file."""
+    """A video, a folder of images, a capture, or with --live a camera: /dev/video0, an address, a file."""
     board: InputFile
-    """The board that is shown, board.json of `calibrate board`."""
+    """board.json of the board, by `calibrate board`."""
     output: OutputFile = Path("camera.json")
     """File to write."""
     model: Literal["pinhole", "fisheye"] = "pinhole"
-    """fisheye: for lenses wider than about 100 degrees, as of a GoPro (Kannala and Brandt)."""
+    """Camera model. fisheye: for lenses wider than about 100 degrees, as on a GoPro (Kannala and Brandt)."""
     role: str = "chest"
-    """Of a capture: whose camera."""
+    """With a capture: device whose camera is calibrated."""
     live: bool = False
-    """Take the pictures now: move the board or the camera, do what is said, Ctrl-C ends it."""
+    """Take the images now: move the board or the camera as instructed; Ctrl-C ends it."""
     views: Count = 40
-    """Live: how many to take."""
+    """Live: number of views to take."""
     keep_pictures: Maybe[NewFolder] = None
-    """Live: keep the pictures that were taken, to calibrate from again."""
+    """Live: save the images in this folder, to calibrate from again."""
     picture: Maybe[PictureFile] = None
-    """Draw where corners were seen and how far they are off; live, also what was covered so far."""
+    """Draw the corners and their errors into this file; live, also the coverage so far."""
     every: Count = 1
-    """Of a long video: look at each so many-th picture."""
+    """With a long video: use every n-th image."""
 
     page: PageAddress = None
-    """Live: show the picture, what is found in it and what to do next in a browser: at 127.0.0.1:8080, or
-    where is said. Beyond this machine the page asks for a token, which is in the address that is printed."""
+    """Live: show the image, the board found in it and what to do next in a browser, at this address;
+    127.0.0.1:8080 if the option has no value. Beyond this machine the page requires a token, which the
+    printed address has."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", "matplotlib", extras=("calibration",))
@@ -127,11 +128,11 @@ class CalibrateIntrinsics:
     def _kept(self, found: "Calibrated", rows: Mapping[str, str]) -> int:
         code = keep_result(self.output, found.intrinsics, rows)
         if code:
-            plain_console(is_error=True).print("not usable: it is written, and no command will read it")
+            plain_console(is_error=True).print("not usable: the file is written, but no command will read it")
         return code
 
     def _seen(self, board: "Board") -> tuple[list["Corners"], list[np.ndarray]]:
-        """Views, and a few of the pictures that show nothing."""
+        """Return the views, and a few of the images without a board."""
         from calibration.detection import detect
 
         views: list[Corners] = []
@@ -150,7 +151,7 @@ class CalibrateIntrinsics:
         return views, without
 
     def _take(self, views: "ViewGuide", pictures: Iterator[np.ndarray], guide: LiveGuide) -> None:
-        """Until there are enough, the camera ends or it is stopped."""
+        """Take views until there are enough, the camera ends or the user stops it."""
         guide.say(views.advice)
         guide.show(guide_of_views(guide.guide, views))
         for picture in pictures:
@@ -176,14 +177,14 @@ class CalibrateIntrinsics:
 
 
 def _read(camera: Any, should_stop: Callable[[], bool]) -> Iterator[np.ndarray]:
-    """Pictures as they come, a few each second; until the camera ends."""
+    """Yield images as they come, a few per second, until the camera ends."""
     next_s = time.monotonic()
     while not should_stop():
         try:
             image = camera.read()
         except ValueError:
             continue
-        except Exception as error:  # whatever a camera's end is
+        except Exception as error:  # a camera's end can be any error
             print(f"the camera ends: {error}")
             return
         if time.monotonic() >= next_s:
@@ -192,22 +193,22 @@ def _read(camera: Any, should_stop: Callable[[], bool]) -> Iterator[np.ndarray]:
 
 
 def _too_few(board: "Board", num_views: int, num_seen: int, total: int, without: Sequence[np.ndarray]) -> str:
-    """Another board, none, or one that was seen too seldom."""
+    """Return why there are too few views: another board, none, or one that was seen too seldom."""
     from calibration.coverage import ENOUGH_VIEWS
     from calibration.detection import wrong_board
     from calibration.intrinsics import LEAST_VIEWS
 
-    said = f"the board is seen in {num_seen} of {total} pictures."
+    count = f"the board is seen in {num_seen} of {total} pictures."
     pictures = [picture for picture in without if picture.size]
     if (reason := wrong_board(board, pictures) if pictures else None) is not None:
-        return f"{said} {reason.name}: {reason}"
+        return f"{count} {reason.name}: {reason}"
     in_view = "is it in view, whole, flat, sharp and lit?"
     if not num_seen:
-        return f"{said} Expected {board}: {in_view}"
+        return f"{count} Expected {board}: {in_view}"
     others = f" In the others: {in_view}" if num_seen < total else ""
     return (
-        f"{said} few-views: {num_views} view{'s' * (num_views != 1)}, and {LEAST_VIEWS} are needed at least, "
-        f"{ENOUGH_VIEWS} make it sure: show it from more sides.{others}"
+        f"{count} few-views: {num_views} view{'s' * (num_views != 1)}, and {LEAST_VIEWS} are needed at "
+        f"least, {ENOUGH_VIEWS} make it sure: show it from more sides.{others}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate latency`: from command to motion of every part of a run that was logged."""
+"""`robot-runtime calibrate latency`: measures latencies from command to motion in a run's log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from robot_runtime.log.reader import RunLog
 
 LONGEST_S = 60.0
-"""Of the log that is read [s]."""
+"""Length of the log to read [s]."""
 _STEP_NS = 4_000_000
-"""Between two ticks that count [ns]."""
+"""Time between two ticks that count [ns]."""
 Series = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Sent: when [s] and what, (N, K); seen: when and what."""
+"""Times sent [s] and values (N, K), then times seen and values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateLatency:
-    """From command to motion of a robot's parts, from the log of a run in which they moved.
+    """Measure the latency from command to motion of a robot's parts from a run's log.
 
-    No part moves for it: `doctor --measure-latency` moves one joint by itself. In robot.toml,
-    `latency_s = "latency.json"` of a part reads what is written here. Exit code 1: a delay cannot be
-    trusted, and why.
+    Moves nothing; `doctor --measure-latency` moves one joint by itself. In robot.toml, `latency_s =
+    "latency.json"` of a part reads the result. Exit code 1: a latency cannot be trusted, and the reason is
+    printed.
 
     Example: robot-runtime calibrate latency run.mcap --output latency.json
     """
@@ -41,7 +41,7 @@ class CalibrateLatency:
     output: OutputFile
     """File to write."""
     parts: Several[str] = ()
-    """Which; all whose delay can be told, if not given."""
+    """Parts to measure; all whose latency can be measured if not given."""
 
     def main(self) -> int:
         from calibration.latency import Latencies, Latency, latency_of
@@ -66,9 +66,9 @@ class CalibrateLatency:
                     raise InvalidValueError(f"{name}: {error}") from error
                 print(f"{name}: {error}; left out")
         if not found:
-            raise InvalidValueError(f"{self.log}: no part moved as it was told to")
+            raise InvalidValueError(f"{self.log}: no part followed its commands")
         rows = {
-            name: f"{1e3 * each.delay_s:.1f} ms, {100 * each.gain:.0f} % of the way, correlation "
+            name: f"{1e3 * each.delay_s:.1f} ms, {100 * each.gain:.0f} % of the motion, correlation "
             f"{each.correlation:.3f}, {min(each.peak_ratio, 99.0):.2f} times the next peak"
             for name, each in found.items()
         }
@@ -78,7 +78,7 @@ class CalibrateLatency:
 
 
 def series_of(log: "RunLog") -> Mapping[str, Series]:
-    """What every part was sent, and what was seen of it: joints, widths, twists; never poses."""
+    """Return the commands and the measured motion of each part: joints, widths, twists; never poses."""
     sent: dict[str, list[tuple[int, np.ndarray]]] = {}
     seen: dict[str, list[tuple[int, np.ndarray]]] = {}
     begin_ns = last_ns = -1
@@ -109,7 +109,7 @@ def series_of(log: "RunLog") -> Mapping[str, Series]:
 
 
 def _pair(command: "PartCommand", state: "PartState | None") -> tuple[np.ndarray, np.ndarray] | None:
-    """The same quantity as it was sent, and as it is measured; None: there is none."""
+    """Return the same quantity as sent and as measured; None: there is none."""
     from robot_runtime.core.values.command import BaseTwistCommand, GripperCommand, JointCommand
     from robot_runtime.core.values.state import ArmState, BaseState, GripperState
 

@@ -1,4 +1,4 @@
-"""An anchor from what two devices see now: `look_live`.
+"""`look_live`: computes an anchor from what two devices see now.
 
 rig.toml ─► Streams ─► AnchorWatch ─► LiveGuide, what to do next ─► all views ─► the anchor
 """
@@ -29,10 +29,10 @@ _WAIT_S = 0.02
 def look_live(
     path: Path, guide: LiveGuide, *, intrinsics: Mapping[str, Path | None], board: Path | None
 ) -> "Anchor":
-    """Until both have looked enough, or it is stopped.
+    """Look until both devices have enough views, or the user stops it; return the anchor.
 
-    path: the rig's file. intrinsics: role -> file, the chest's first, None: the rig's own.
-    InvalidValueError: a device, a camera's file or the board is missing, or nothing was seen by one of them.
+    path: the rig's file. intrinsics: role -> file, the chest's first; None: the rig's own.
+    InvalidValueError: a device, a camera's file or the board is missing, or a device saw nothing.
     """
     from calibration.anchor import AnchorConfig, solve_anchor
 
@@ -76,7 +76,8 @@ def _waits(guide: LiveGuide, line: str) -> None:
 def _complete(
     rig: Rig, path: Path, intrinsics: Mapping[str, Path | None], board: Path | None
 ) -> "tuple[Rig, Board]":
-    """The rig of these devices alone, in this order, and the board. InvalidValueError: what is missing."""
+    """Return the rig with only these devices, in this order, and the board. InvalidValueError names what is
+    missing."""
     from dataclasses import replace
 
     from calibration.board import Board

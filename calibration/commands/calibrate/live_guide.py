@@ -1,8 +1,8 @@
-"""How a live calibration talks with the person who does it: `LiveGuide`, lines on the terminal, and a page.
+"""`LiveGuide`: instructions for the operator of a live calibration, on the terminal and on a page.
 
 views, problems ─► Guide ─┬► what to do next, a line on the terminal
-                          └► --page: all of it, with the picture
-Ctrl-C ─► no more views are taken, and what there are is computed; again: the command ends
+                          └► --page: all of it, with the image
+Ctrl-C ─► stops taking views and computes the result; again: ends the command
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class LiveGuide(AbstractContextManager["LiveGuide"]):
-    """A context manager, inside which Ctrl-C ends the taking of views."""
+    """Context manager in which Ctrl-C stops the taking of views."""
 
     def __init__(self, title: str, page: Sequence[str] | None, *, also: Sequence[int] = ()) -> None:
         """
-        title: the command. page: what --page says; None: no page.
-        also: signals that end the taking as Ctrl-C does.
+        title: the command. page: value of --page; None: no page.
+        also: signals that stop the taking as Ctrl-C does.
         """
         self.guide = Guide(title=title)
-        """What is shown now."""
+        """Current content of the page."""
         self.is_stopped = False
-        """Whether no more views are to be taken."""
+        """Whether to stop taking views."""
         self._address, self._also, self._last = page, also, ""
         self._page: GuidePage | None = None
         self._opened = ExitStack()
@@ -56,25 +56,25 @@ class LiveGuide(AbstractContextManager["LiveGuide"]):
         self._opened.close()
 
     def say(self, line: str) -> None:
-        """On the terminal, if it is not what was said just before."""
+        """Print a line on the terminal, unless it repeats the last one."""
         if line != self._last:
             _print(line)
         self._last = line
 
     def show(self, guide: Guide, picture: np.ndarray | None = None) -> None:
-        """On the page, from now on. picture: (h, w, 3) RGB uint8, the one in which the corners are."""
+        """Show a guide on the page. picture: (h, w, 3) RGB uint8, the image that the corners belong to."""
         self.guide = guide
         if self._page is not None:
             self._page.show(guide, picture)
 
     def compute(self) -> None:
-        """Views are taken; another Ctrl-C ends the command."""
+        """Show that the result is being computed; another Ctrl-C ends the command."""
         self.is_stopped = True
         doing = "that is all: the result is being computed"
         self.show(replace(self.guide, do=doing, problem="", corners=()))
 
     def judge(self, found: Any, rows: Mapping[str, str]) -> None:
-        """The result, as `result.keep` prints it."""
+        """Show the result, as `result.keep` prints it."""
         verdict = found.verdict
         reasons = tuple(
             Judged(name=each.name, text=str(each), is_fatal=each.is_fatal) for each in verdict.reasons
@@ -91,13 +91,13 @@ class LiveGuide(AbstractContextManager["LiveGuide"]):
 
 
 def refuse_page(page: Sequence[str] | None) -> None:
-    """InvalidValueError: a page was asked for where nothing is live."""
+    """Raise InvalidValueError if a page is requested for images that were taken before."""
     if page is not None:
         raise InvalidValueError("--page shows what is seen now, and these pictures were taken before")
 
 
 def need_page(page: Sequence[str] | None) -> None:
-    """ExtraMissingError: a page was asked for, and nothing here can serve it."""
+    """Raise ExtraMissingError if a page is requested and the packages for it are missing."""
     if page is not None:
         need("websockets", extras=("calibration", "page"))
 

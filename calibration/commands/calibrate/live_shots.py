@@ -1,8 +1,8 @@
-"""Pictures with the pose of an arm's hand, of a robot that is here: moved by a person, or by itself.
+"""Images with the pose of an arm's end effector, of a connected robot moved by an operator or by itself.
 
-by a person   hand-guided, by the vendor's own jog, or teleoperated by another program: whenever the hand
-stands for a moment at a new place, and the board is seen, a view is taken
---poses FILE  the arm goes slowly to places of its joints that a file gives, one after another
+by an operator  hand-guided, by the vendor's own jog, or teleoperated by another program: a view is taken
+                whenever the end effector holds still at a new pose and the board is seen
+--poses FILE    the arm moves slowly to joint positions from a file, one after another
 """
 
 import csv
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from robot_runtime.robot_file import OpenRobot
 
 MOST_BLUR_PX = 2.5
-"""A picture that is more blurred is not taken [pixels]."""
+"""Largest blur of an image that is used [pixels]."""
 LEAST_SPAN = 0.15
-"""Of the picture's width, covered by the board's corners."""
+"""Least share of the image's width that the board's corners cover."""
 SHARE = 0.1
-"""Of the arm's speeds and accelerations, when it goes by itself."""
+"""Share of the arm's speed and acceleration limits when it moves by itself."""
 SETTLE_S = 3.0
-"""After a move the hand has to stand within this time [s]."""
+"""Time within which the end effector must come to rest after a move [s]."""
 _LOOK_NS = 10_000_000
-_GO_ON = "move and turn the hand to another place, and let it stand"
+_GO_ON = "move and turn the end effector to another pose, and hold it still"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Glance:
-    """What is seen now, of which no view has been made yet."""
+    """What the camera sees now, before it becomes a view."""
 
     picture: np.ndarray | None = None
-    """(h, w, 3) uint8, RGB; None: none is looked at."""
+    """(h, w, 3) uint8, RGB; None: there is no image."""
     corners: "Corners | None" = None
-    """None: they were not looked for, as the hand moves or has been here."""
+    """None: not searched, as the end effector moves or has been here."""
     do: str = ""
-    """What happens, or what to do; empty: go on."""
+    """What happens, or what to do; empty: continue."""
     problem: str = ""
-    """What keeps the picture from being a view; empty: nothing does."""
+    """Why the image is not a view; empty: it is one."""
 
 
 class LiveShots:
-    """Of one arm and one camera of an open robot; one thread reads both."""
+    """Takes shots of one arm and one camera of an open robot; one thread reads both."""
 
     def __init__(
         self,
@@ -65,9 +65,10 @@ class LiveShots:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """
-        board: `calibration.board.Board`. say: gets what to do next. look: gets what is seen, picture by
-        picture; it does not wait. should_stop: ends it.
-        InvalidValueError, UnknownNameError: there is no such part or camera, or nothing knows its hand.
+        board: `calibration.board.Board`. say: gets what to do next. look: gets each image with its result; it
+        must not block. should_stop: ends it.
+        InvalidValueError, UnknownNameError: there is no such part or camera, or its end-effector pose is
+        unknown.
         """
         robot = opened.robot
         arms = [name for name, each in robot.read().parts.items() if isinstance(each, ArmState)]
@@ -86,11 +87,11 @@ class LiveShots:
         return joint_names(self._robot.parts[self._part])
 
     def by_person(self, num: int) -> Iterator[Shot]:
-        """Until there are so many, or it is ended."""
+        """Take shots while the operator moves the arm, until there are `num`, or it is stopped."""
         from calibration.stillness import Stillness, is_new
 
         standing, taken = Stillness(), list[pin.SE3]()
-        stamp_ns, said, there = 0, "", None
+        stamp_ns, last_line, there = 0, "", None
         while len(taken) < num and not self._should_stop():
             image = self._camera.read()
             state = self._robot.read()
@@ -103,26 +104,25 @@ class LiveShots:
             if is_new(X_AE, taken):
                 glance = self._glance(image.pixels)
                 there = glance.corners
-            else:  # it stands where its last view was taken, or was here before
+            else:  # it is where its last view was taken, or at another pose that it has had
                 glance = Glance(picture=image.pixels, corners=there, do=_GO_ON)
             self._look(glance)
             if not (line := glance.do or glance.problem):
                 taken.append(X_AE)
                 yield Shot(name=f"view {len(taken)}", picture=image.pixels, X_AE=X_AE)
                 continue
-            if line != said or state.t_ns > stamp_ns + 5_000_000_000:
+            if line != last_line or state.t_ns > stamp_ns + 5_000_000_000:
                 self._say(line)
-                said, stamp_ns = line, state.t_ns
+                last_line, stamp_ns = line, state.t_ns
 
     def by_itself(self, places: Sequence[np.ndarray], *, clock: Any) -> Iterator[Shot]:
-        """From place to place of its joints [rad], slowly; a place from which no board is seen is left
-        out."""
+        """Move the arm slowly through joint positions [rad]; one without a view of the board is left out."""
         from robot_runtime.robot.joint_move import go_home
 
         for k, q in enumerate(places):
             if self._should_stop():
                 return
-            self._look(Glance(do=f"{self._part} goes to place {k + 1} of {len(places)}"))
+            self._look(Glance(do=f"{self._part} moves to pose {k + 1} of {len(places)}"))
             go_home(
                 self._robot,
                 {self._part: q},
@@ -131,7 +131,7 @@ class LiveShots:
                 share=SHARE,
                 should_stop=self._should_stop,
             )
-            shot = self._settled(f"place {k + 1}", clock)
+            shot = self._settled(f"pose {k + 1}", clock)
             self._look(glance := self._glance(shot.picture))
             if not glance.problem:
                 yield shot
@@ -155,13 +155,13 @@ class LiveShots:
         X_AE = state.arm(self._part).X_BE
         if X_AE is None:
             raise InvalidValueError(
-                f"nothing knows where the hand of {self._part} is: robot.toml needs "
+                f"the end-effector pose of {self._part} is unknown: robot.toml needs "
                 f"[parts.{self._part}.kinematics]"
             )
         return X_AE
 
     def _glance(self, picture: np.ndarray) -> Glance:
-        """With what keeps this picture from being a view, if anything does."""
+        """Search an image for the board, and note why it is not a view."""
         from calibration.detection import detect
 
         corners = detect(self._board, picture)
@@ -172,14 +172,14 @@ def _problem(corners: "Corners") -> str:
     if not len(corners):
         return "the board is not seen: point the camera at it, from 0.3 to 0.8 m"
     if corners.blur_px > MOST_BLUR_PX:
-        return f"the picture is blurred ({corners.blur_px:.1f} px): let it stand, focus, more light"
+        return f"the picture is blurred ({corners.blur_px:.1f} px): hold it still, focus, add light"
     if corners.span[0] < LEAST_SPAN:
-        return "the board is far: go nearer, until it fills a quarter of the picture's width"
+        return "the board is far: go nearer, until it fills a quarter of the image's width"
     return ""
 
 
 def read_places(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """Joint positions [rad], a row each: columns by the joints' names, or joint_1, joint_2, ...
+    """Read joint positions [rad], a row each: columns by the joints' names, or joint_1, joint_2, ...
 
     InvalidValueError names the line.
     """
@@ -190,7 +190,7 @@ def read_places(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     numbered = [f"joint_{i + 1}" for i in range(len(names))]
     columns = next((each for each in ([*names], numbered) if rows and not set(each) - set(rows[0])), None)
     if columns is None:
-        raise InvalidValueError(f"{path} needs a row per place, with columns {','.join(numbered)} [rad]")
+        raise InvalidValueError(f"{path} needs a row per pose, with columns {','.join(numbered)} [rad]")
     out = []
     for number, row in enumerate(rows, start=2):
         try:
@@ -206,26 +206,28 @@ def read_places(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
 
 def refuse_out_of_limits(places: Sequence[np.ndarray], limits: Any, part: str, path: Path) -> None:
-    """InvalidValueError: a place is beyond what the arm may be told."""
+    """Raise InvalidValueError if a target is beyond the arm's limits."""
     if limits is None:
-        raise InvalidValueError(f"robot.toml says no limits of {part}: it is moved by nobody but a person")
+        raise InvalidValueError(f"robot.toml has no limits of {part}: only an operator may move it")
     arm = limits.arm(part)
     for number, q in enumerate(places, start=2):
         if len(q) != len(arm.q_min) or (q < arm.q_min).any() or (q > arm.q_max).any():
-            raise InvalidValueError(f"{path}, line {number}: {part} may not be told {np.round(q, 3)} rad")
+            raise InvalidValueError(
+                f"{path}, line {number}: {np.round(q, 3)} rad is beyond the limits of {part}"
+            )
 
 
 def ask(part: str, num: int, *, yes: bool) -> None:
-    """InvalidValueError: nobody said that it may move."""
+    """Ask whether a part may move. InvalidValueError: it may not."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise InvalidValueError(f"{part} would move: --yes allows it where there is no terminal to ask")
-    if input(f"{part} will go to {num} places, slowly. Is its way free? [y/N] ").strip().lower() != "y":
-        raise InvalidValueError(f"{part} was not moved: nobody allowed it")
+    if input(f"{part} will move to {num} poses, slowly. Is its path clear? [y/N] ").strip().lower() != "y":
+        raise InvalidValueError(f"{part} was not moved: the operator did not allow it")
 
 
 def joint_names(driver: Any) -> tuple[str, ...]:
-    """As the driver calls them, or joint_1, joint_2, ..."""
+    """Return the driver's joint names, or joint_1, joint_2, ..."""
     names = getattr(driver, "joint_names", None)
     return tuple(names) if names else tuple(f"joint_{i + 1}" for i in range(driver.num_joints))

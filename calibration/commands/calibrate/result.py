@@ -1,4 +1,4 @@
-"""How results of a calibration are shown, and kept."""
+"""Printing and saving of calibration results."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,16 @@ from robot_runtime.errors import InvalidValueError
 
 
 def pose_words(X: pin.SE3) -> str:
-    """Place, and turn about x, y, z of the frame it is said in."""
+    """Return position, and rotation about x, y, z of the parent frame, as text."""
     p, turn = 1e3 * X.translation, np.rad2deg(pin.rpy.matrixToRpy(X.rotation))
-    place = ", ".join(f"{value:.1f}" for value in p)
-    return f"({place}) mm, rolled, pitched, yawed by ({', '.join(f'{value:.2f}' for value in turn)}) degrees"
+    position = ", ".join(f"{value:.1f}" for value in p)
+    return (
+        f"({position}) mm, rolled, pitched, yawed by ({', '.join(f'{value:.2f}' for value in turn)}) degrees"
+    )
 
 
 def sigma_words(covariance: np.ndarray) -> str:
-    """Standard deviations of place and turn."""
+    """Return the standard deviations of position and rotation as text."""
     variance = np.diag(covariance)
     sigma_m, sigma_deg = np.sqrt(variance[:3].sum()), np.rad2deg(np.sqrt(variance[3:6].sum()))
     if not (sigma_m < 1.0 and sigma_deg < 90.0):
@@ -39,20 +41,20 @@ _UNITS = {
     "_m": (1e3, "mm"),
     "_s": (1e3, "ms"),
 }
-"""Ending of a figure's name in files -> what makes it what people read."""
+"""Ending of a figure's name in files -> how it is printed."""
 
 
 _OTHERS = {
     "board_scale": ("board scale", 100.0, ".2f", "%"),
-    "same_time_apart_m": ("same time apart, place", 1e3, ".3g", "mm"),
-    "same_time_apart_rad": ("same time apart, turn", 180.0 / math.pi, ".3g", "degrees"),
+    "same_time_apart_m": ("same time apart, position", 1e3, ".3g", "mm"),
+    "same_time_apart_rad": ("same time apart, rotation", 180.0 / math.pi, ".3g", "degrees"),
     "board_scale_sigma": ("board scale, one sigma", 100.0, ".3g", "%"),
 }
-"""Figures whose names without an ending are another's, or have none."""
+"""Figures whose names without an ending are ambiguous, or that have no ending."""
 
 
 def figure_words(name: str, value: float) -> tuple[str, str]:
-    """A figure of a file, `gravity_rad`, as people read it: ("gravity", "0.12 degrees")."""
+    """Return a figure of a file, such as `gravity_rad`, as it is printed: ("gravity", "0.12 degrees")."""
     if name in _OTHERS:
         words, scale, digits, unit = _OTHERS[name]
         return words, f"{scale * value:{digits}} {unit}"
@@ -63,15 +65,15 @@ def figure_words(name: str, value: float) -> tuple[str, str]:
 
 
 def rows_of(found: Any, rows: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What is shown of a result: these rows, and its residuals as people read them."""
+    """Return the printed rows of a result: these rows, and its residuals."""
     return [*rows.items(), *(figure_words(name, value) for name, value in found.residuals.items())]
 
 
 def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[str] = ()) -> int:
-    """Print and write it; returns the exit code: 1 if it cannot be used.
+    """Print and write a result; return the exit code, 1 if it is not usable.
 
-    A result that cannot be used leaves a usable one of an earlier run as it is, and is written beside it; so
-    is any whose file holds something else.
+    A result that is not usable does not overwrite a usable one of an earlier run but is written beside it; so
+    is a result whose file holds something else.
     """
     from calibration.store import save
 
@@ -82,16 +84,16 @@ def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[s
     print(found.verdict)
     for line in to_do:
         print(f"next: {line}")
-    place, why = _place(output, found)
-    digest = save(place, found)
+    target, why = _target(output, found)
+    digest = save(target, found)
     if why:
-        print(f"note: {output} stays as it was: {why}")
-    print(f"{place}: {found.KIND}, sha256 {digest[:12]}")
+        print(f"note: {output} stays unchanged: {why}")
+    print(f"{target}: {found.KIND}, sha256 {digest[:12]}")
     return 0 if found.verdict.ok and not why else 1
 
 
-def _place(output: Path, found: Any) -> tuple[Path, str]:
-    """Where a result goes, and why not where it should."""
+def _target(output: Path, found: Any) -> tuple[Path, str]:
+    """Return the file of a result, and why it is not `output`."""
     from calibration.store import kind_of, load_stored
 
     if not output.is_file() or not output.stat().st_size:
@@ -108,4 +110,6 @@ def _place(output: Path, found: Any) -> tuple[Path, str]:
         load_stored(output, type(found))
     except InvalidValueError:
         return output, ""  # of another version, changed by hand, or refused itself
-    return output.with_name(f"{output.stem}.refused{output.suffix}"), "it can be used, this one cannot"
+    return output.with_name(
+        f"{output.stem}.refused{output.suffix}"
+    ), "it is usable, and the new result is not"

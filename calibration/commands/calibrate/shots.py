@@ -1,6 +1,6 @@
-"""Pictures with the pose of an arm's hand: of a folder, of a run's log, of a robot that stands here.
+"""Images with the pose of an arm's end effector, from a folder, a run's log or a connected robot.
 
-FOLDER/  poses.csv     picture,px,py,pz,qw,qx,qy,qz     the hand in the arm's base [m]; columns by name
+FOLDER/  poses.csv     picture,px,py,pz,qw,qx,qy,qz     end effector in the arm's base [m]; columns by name
          000.png ...
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 POSES = "poses.csv"
 COLUMNS = ("picture", "px", "py", "pz", "qw", "qx", "qy", "qz")
 STANDS_NS = 400_000_000
-"""For how long a hand stands before a picture counts [ns]."""
+"""How long an end effector must be stationary before an image counts [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shot:
-    """One picture, and where the hand was."""
+    """One image, and the pose of the end effector."""
 
     name: str
     picture: np.ndarray
@@ -37,7 +37,7 @@ class Shot:
 
 
 def shots_of_folder(folder: Path) -> Iterator[Shot]:
-    """Every row of poses.csv. InvalidValueError names the row and what is wrong with it."""
+    """Yield every row of poses.csv. InvalidValueError names the row and its fault."""
     import cv2
 
     if not (folder / POSES).is_file():
@@ -56,7 +56,7 @@ def shots_of_folder(folder: Path) -> Iterator[Shot]:
 
 
 def read_poses(path: Path) -> list[tuple[str, pin.SE3]]:
-    """Name of a picture, and the hand's pose at it. InvalidValueError names the line."""
+    """Read names of images, and the end effector's pose at each. InvalidValueError names the line."""
     try:
         rows = list(csv.DictReader(path.read_text().splitlines()))
     except (OSError, UnicodeDecodeError) as error:
@@ -85,7 +85,7 @@ class ShotsFolder:
     """Writes what `shots_of_folder` reads, row by row."""
 
     def __init__(self, folder: Path) -> None:
-        """InvalidValueError: there are poses already."""
+        """InvalidValueError: the folder has poses already."""
         if (folder / POSES).exists():
             raise InvalidValueError(f"{folder} has a {POSES} already: name a new folder")
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ class ShotsFolder:
         (folder / POSES).write_text(",".join(COLUMNS) + "\n")
 
     def add(self, shot: Shot) -> None:
-        """The picture as PNG, and its row."""
+        """Write the image as PNG, and its row."""
         import cv2
 
         name = f"{self._count:03d}.png"
@@ -105,9 +105,9 @@ class ShotsFolder:
 
 
 def shots_of_log(log: "RunLog", *, camera: str | None, part: str | None) -> Iterator[Shot]:
-    """One picture of every place at which the hand stood.
+    """Yield one image for every pose at which the end effector was stationary.
 
-    InvalidValueError: no pictures, no hand, or it never stood.
+    InvalidValueError: there are no images, no end effector, or it was never stationary.
     """
     import simplejpeg
 
@@ -128,14 +128,13 @@ def shots_of_log(log: "RunLog", *, camera: str | None, part: str | None) -> Iter
             yield Shot(name=f"{image.t_ns} ns", picture=simplejpeg.decode_jpeg(image.jpeg), X_AE=poses[i])
     if not taken:
         raise InvalidValueError(
-            f"{log.path}: the hand never stood still for {STANDS_NS / 1e9:g} s while camera {camera} saw "
-            "something: "
-            "let it stand at 10 to 20 places"
+            f"{log.path}: the end effector was never stationary for {STANDS_NS / 1e9:g} s while camera "
+            f"{camera} saw something: hold it still at 10 to 20 poses"
         )
 
 
 def _hand(log: "RunLog", part: str | None) -> tuple[np.ndarray, list[pin.SE3]]:
-    """When each state is of [ns], and where the hand was."""
+    """Return the times of the states [ns], and the end effector's poses."""
     from robot_runtime.core.values.state import ArmState
 
     times: list[int] = []
@@ -146,9 +145,8 @@ def _hand(log: "RunLog", part: str | None) -> tuple[np.ndarray, list[pin.SE3]]:
         arm = arms[part]
         if arm.X_BE is None:
             raise InvalidValueError(
-                f"{log.path}: where the hand of {part} was is not in it: robot.toml needs "
-                f"[parts.{part}.kinematics], "
-                "or a driver that measures it"
+                f"{log.path} has no end-effector pose of {part}: robot.toml needs "
+                f"[parts.{part}.kinematics], or a driver that measures it"
             )
         t_ns = row.state.t_ns if arm.t_ns is None else arm.t_ns
         if not times or t_ns > times[-1]:
@@ -160,22 +158,22 @@ def _hand(log: "RunLog", part: str | None) -> tuple[np.ndarray, list[pin.SE3]]:
 
 
 def only(what: str, name: str | None, known: Sequence[str], where: str) -> str:
-    """The one that is named, or the only one there is. InvalidValueError, UnknownNameError: none is it."""
+    """Return the named one, or the only one there is. InvalidValueError, UnknownNameError: there is none."""
     if name is not None:
         if name not in known:
             raise UnknownNameError(f"{what} of {where}", name, known)
         return name
     if len(known) != 1:
-        raise InvalidValueError(f"{where} has {', '.join(known) or 'none'}: say which with --{what}")
+        raise InvalidValueError(f"{where} has {', '.join(known) or 'none'}: select one with --{what}")
     return known[0]
 
 
 def views_of(
     shots: Iterator[Shot], board: Any, camera: Any, *, say: Callable[[str], None] = lambda line: None
 ) -> list[Any]:
-    """Those pictures in which the board is found, as `calibration.chain.ArmView`.
+    """Return the images in which the board is found, as `calibration.chain.ArmView`.
 
-    InvalidValueError: it is found in none, with what is seen in its place.
+    InvalidValueError: it is found in none; names what is seen instead.
     """
     from calibration.chain import arm_view
     from calibration.detection import detect, wrong_board

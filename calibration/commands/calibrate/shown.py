@@ -1,4 +1,4 @@
-"""What the page of a live calibration shows: `Guide`, from what views and shots were measured to be."""
+"""Contents of the page of a live calibration: `Guide`, made from measured views and shots."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def guide_of_views(before: Guide, views: "ViewGuide", look: "Look | None" = None) -> Guide:
-    """Of a camera whose intrinsics are taken. look: at the picture that is shown; None: there is none yet."""
+    """Return the guide for intrinsics. look: at the shown image; None: there is none yet."""
     from calibration.coverage import ENOUGH_SHARE, NEAR_SHARE
     from calibration.view_guide import MOST_BLUR_PX
 
@@ -50,7 +50,7 @@ def guide_of_shots(
     do: str,
     problem: str,
 ) -> Guide:
-    """Of a camera on an arm or beside it. poses: of the hand, X_AE, in the views that were taken."""
+    """Return the guide for a camera on an arm or beside it. poses: X_AE of the views taken so far."""
     from calibration.commands.calibrate.live_shots import LEAST_SPAN, MOST_BLUR_PX
 
     return replace(
@@ -59,7 +59,7 @@ def guide_of_shots(
         problem=problem,
         num_taken=len(poses),
         corners=shares_of(corners),
-        marks_name="the hand was turned",
+        marks_name="the end effector was turned",
         marks=_turns(poses),
         gauges=(
             sharpness(corners, MOST_BLUR_PX),
@@ -71,7 +71,7 @@ def guide_of_shots(
 
 
 def guide_of_anchor(before: Guide, anchor: "AnchorGuide", look: "AnchorLook | None" = None) -> Guide:
-    """Of both devices that look at the board. look: at the picture that is shown; None: there is none yet."""
+    """Return the guide for an anchor of two devices. look: at the shown image; None: there is none yet."""
     from calibration.anchor_verdict import BLUR_PX, ENOUGH, ENOUGH_SIDES, LEAST_SPAN
 
     corners = None if look is None else look.corners
@@ -100,7 +100,7 @@ def guide_of_anchor(before: Guide, anchor: "AnchorGuide", look: "AnchorLook | No
 
 
 def shares_of(corners: "Corners | None") -> tuple[tuple[float, float], ...]:
-    """Where corners are, as shares of the picture's width and height."""
+    """Return the corners as shares of the image's width and height."""
     if corners is None:
         return ()
     height, width = corners.size
@@ -108,7 +108,7 @@ def shares_of(corners: "Corners | None") -> tuple[tuple[float, float], ...]:
 
 
 def cells_of(coverage: "Coverage | None") -> Cells:
-    """Which parts of the picture have corners enough."""
+    """Return which parts of the image have enough corners."""
     from calibration.coverage import COLUMNS, ROWS
 
     filled = [False] * (ROWS * COLUMNS) if coverage is None else coverage.are_filled.ravel().tolist()
@@ -116,7 +116,7 @@ def cells_of(coverage: "Coverage | None") -> Cells:
 
 
 def sharpness(corners: "Corners | None", most_px: float) -> Gauge:
-    """Of the picture, if the board is seen."""
+    """Return the gauge of the image's sharpness, if the board is seen."""
     if not corners:
         return Gauge(name="blur", text="", limit_share=0.5)
     blur = corners.blur_px
@@ -140,7 +140,7 @@ def _at_least(name: str, share: float, least: float) -> Gauge:
 
 
 def _turns(poses: Sequence["pin.SE3"]) -> tuple[Mark, ...]:
-    """How far the hand was turned about the two directions about which it was turned most."""
+    """Return how far the end effector was turned about the two directions in which it was turned most."""
     from calibration.chain import Excitation
     from calibration.chain_verdict import WELL_EXCITED_DEG
 

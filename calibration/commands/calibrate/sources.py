@@ -1,4 +1,4 @@
-"""What a hand-held device gave, of a folder of pictures, a video, a capture, or a table of poses."""
+"""Images and poses of a hand-held device, from a folder of images, a video, a capture or a table of poses."""
 
 import csv
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def is_capture(path: Path) -> bool:
 
 
 def device_of(path: Path, role: str) -> "Device":
-    """Of a capture. InvalidValueError, UnknownNameError: there is none."""
+    """Return a device of a capture. InvalidValueError, UnknownNameError: there is none."""
     from calibration.capture.raw import RawCapture
 
     capture = RawCapture.open(path)
@@ -35,7 +35,7 @@ def device_of(path: Path, role: str) -> "Device":
 
 
 def pictures_of(path: Path, role: str) -> Iterator[tuple[str, np.ndarray]]:
-    """(name, (h, w, 3) RGB) each. InvalidValueError: there are none."""
+    """Yield (name, (h, w, 3) RGB) for each image. InvalidValueError: there are none."""
     import cv2
 
     if is_capture(path):
@@ -69,7 +69,7 @@ def pictures_of(path: Path, role: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _of_device_files(source: str) -> "Trajectory | None":
-    """None: it is not said as KIND:FILE,option=value."""
+    """Return the trajectory of a KIND:FILE,option=value source; None: it has another form."""
     from calibration.capture.sources.spec import OWN, parse, read
 
     if source.partition(":")[0] not in OWN:
@@ -84,11 +84,11 @@ def _of_device_files(source: str) -> "Trajectory | None":
 
 
 def poses_of(source: str, role: str, *, from_s: float, to_s: float | None) -> list[pin.SE3]:
-    """X_WH of a capture's device while it was tracked, of a device's own files (KIND:FILE,...), or the rows
-    of a table with columns px ... qz.
+    """Return X_WH of a capture's device while it was tracked, of a device's own files (KIND:FILE,...), or
+    from the rows of a table with columns px ... qz.
 
-    from_s, to_s: counted from the first pose; rows of a table without t_ns are all taken.
-    InvalidValueError: it is none of them, or cannot be read.
+    from_s, to_s: counted from the first pose [s]; all rows of a table without t_ns are used.
+    InvalidValueError: the source is none of these, or cannot be read.
     """
     path = Path(source)
     poses = device_of(path, role).poses if is_capture(path) else _of_device_files(source)

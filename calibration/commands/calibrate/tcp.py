@@ -1,4 +1,4 @@
-"""`robot-runtime calibrate tcp`: where the tip is in the hand's camera, or on the flange."""
+"""`robot-runtime calibrate tcp`: calibrates the tip's position in the hand's camera or on the flange."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,36 +19,37 @@ Offset = Annotated[float, Within(-0.4, 0.4)]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateTcp:
-    """Where the tip of a gripper is in the camera that it carries (or on an arm's flange).
+    """Calibrate the position of a gripper's tip in its camera, or on an arm's flange.
 
-    By one of three: SOURCE with poses while the tip stood in one point and the gripper was leant to all sides
-    (a pivot); SOURCE with pictures of a --tag at the tip; or a --preset. Exit code 1: it cannot be used.
+    Uses one of three: SOURCE with poses while the tip stayed on one point and the gripper was tilted to all
+    sides (a pivot); SOURCE with images of a --tag at the tip; or a --preset. Exit code 1: the result is not
+    usable.
 
     Example: robot-runtime calibrate tcp captures/pivot --from-s 4 --to-s 14 --output tcp.json
     """
 
     source: Annotated[Maybe[str], Positional] = None
-    """A capture, a device's file as `capture import` takes it (KIND:FILE,option=value), or a table of poses
-    (CSV with columns px,py,pz,qw,qx,qy,qz); with --tag, pictures."""
+    """A capture, a device's file as for `capture import` (KIND:FILE,option=value), or a table of poses (CSV
+    with columns px,py,pz,qw,qx,qy,qz); with --tag, images."""
     output: OutputFile
     """File to write."""
     preset: Maybe[Literal["umi"]] = None
-    """umi: UMI's printed gripper with a GoPro, by its drawings."""
+    """Known gripper. umi: UMI's printed gripper with a GoPro, by its drawings."""
     role: str = "hand"
-    """Which device of the capture."""
+    """Device of the capture."""
     from_s: Annotated[float, Within(0, 1e6)] = 0.0
-    """Of the poses, from their first on: when the tip came to its point [s]."""
+    """Time at which the tip reached its point, counted from the first pose [s]."""
     to_s: Maybe[Annotated[float, Within(0.001, 1e6)]] = None
-    """And when it left it."""
+    """Time at which the tip left it [s]; the last pose if not given."""
     tag: Maybe[AnyCount] = None
-    """Number of a tag that is fastened to the tip."""
+    """Number of a tag fixed to the tip."""
     tag_m: Annotated[float, Within(0.002, 1.0)] = 0.016
-    """Its side [m]."""
+    """Side length of the tag [m]."""
     dictionary: str = "4X4_50"
     intrinsics: Maybe[InputFile] = None
-    """The camera, for --tag."""
+    """camera.json of the camera, for --tag."""
     tip_in_tag: tuple[Offset, Offset, Offset] = (0.0, 0.0, 0.0)
-    """The tip in the tag's frame (x right, y down, z into the tag) [m]."""
+    """Position of the tip in the tag's frame (x right, y down, z into the tag) [m]."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))
@@ -65,7 +66,7 @@ class CalibrateTcp:
             found = from_tags(self._sightings(), pin.SE3(np.eye(3), np.array(self.tip_in_tag)))
         else:
             poses = poses_of(self.source, self.role, from_s=self.from_s, to_s=self.to_s)
-            step = max(len(poses) // 400, 1)  # neighbours say the same
+            step = max(len(poses) // 400, 1)  # neighbours add nothing new
             found = solve_pivot(poses[::step])
         rows = {
             "tip": pose_words(found.X_HE),

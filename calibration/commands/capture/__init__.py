@@ -1,4 +1,5 @@
-"""Demonstrate without a robot: a camera on the chest, another on a hand-held gripper, both with poses.
+"""Record, check and label demonstrations captured without a robot.
 
-For data collectors; docs/capture.md leads from printing the board to a trained policy.
+A camera on the chest and another on a hand-held gripper record images and poses. docs/capture.md explains all
+steps from printing the board to a trained policy.
 """

@@ -1,4 +1,4 @@
-"""What a clip anchor is guided by while it is recorded, and judged when it ends: `AnchorClip`."""
+"""`AnchorClip`: guides an anchor clip while it is recorded, and judges it when it ends."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AnchorClip:
-    """Of one recording: begins and ends with each of its clips."""
+    """Guide of the anchor clips of one recording, from the beginning to the end of each."""
 
     def __init__(self, rig: Rig, models: Mapping[str, Any], say: Callable[[str], None]) -> None:
         """
@@ -30,10 +30,10 @@ class AnchorClip:
         self._watch: AnchorWatch | None = None
 
     def begin(self) -> None:
-        """Look from now on; where something is missing, that is said, and nobody looks."""
+        """Start searching for the board; print what is missing if that is impossible."""
         if self._board is None or (why := self._lacking()):
             why = "the rig's file names no board" if self._board is None else why
-            self._say(f"nobody looks at the board meanwhile: {why}")
+            self._say(f"this anchor clip is not checked live: {why}")
             return
         hands = [role for role in self._models if role != "chest"]
         models = {role: self._models[role] for role in ("chest", *hands)}
@@ -41,16 +41,16 @@ class AnchorClip:
         self._say(self._watch.guide.advice)
 
     def tell(self, arrival: Arrival) -> None:
-        """What is recorded."""
+        """Take an image or pose that is being recorded."""
         if self._watch is None:
             return
         self._watch.tell(arrival)
         if (error := self._watch.error) is not None:
-            self._say(f"nobody looks at the board any more: {type(error).__name__}: {error}")
+            self._say(f"the anchor clip is no longer checked live: {type(error).__name__}: {error}")
             self._watch = None
 
     def end(self) -> threading.Thread | None:
-        """Look no more; what was seen is judged in a thread of its own, which is returned."""
+        """Stop searching; judge the views in a thread, which is returned."""
         watch, self._watch = self._watch, None
         if watch is None:
             return None
@@ -72,7 +72,7 @@ class AnchorClip:
 
 
 def board_of(rig: Rig) -> "Board | None":
-    """As its file names it. InvalidValueError, OSError: that cannot be read."""
+    """Return the board that the rig's file names. InvalidValueError, OSError: it cannot be read."""
     from calibration.board import Board
     from calibration.store import load
 

@@ -1,4 +1,4 @@
-"""Looks at the board in what arrives, in a thread of its own: `AnchorWatch`; `AnchorWords` says what is seen.
+"""`AnchorWatch` searches arriving images for the board in its own thread; `AnchorWords` reports the result.
 
 Streams ─► tell ─► queue ─► its thread: AnchorGuide ─► on_look
 """
@@ -24,14 +24,14 @@ _EVERY = 5
 
 
 class AnchorWords:
-    """What is said of looks: each device's progress, and what is wrong with the one that is to look."""
+    """Reports each device's progress, and the fault of the device that has to look at the board."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._last: dict[str, str] = {}
 
     def hear(self, guide: "AnchorGuide", look: "AnchorLook") -> None:
-        """Of every fifth view, and where something changes."""
+        """Print a line on every fifth view, and on every change."""
         from calibration.anchor_verdict import ENOUGH
 
         each, role = guide.progress[look.role], look.role
@@ -47,7 +47,7 @@ class AnchorWords:
 
 
 class AnchorWatch:
-    """From `__init__` on until `close`, which leaves all views in `guide`."""
+    """Searches for the board from `__init__` until `close`, and leaves all views in `guide`."""
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class AnchorWatch:
         cameras: "Mapping[str, CameraModel]",
         on_look: "Callable[[AnchorGuide, AnchorLook], None]",
     ) -> None:
-        """cameras: role -> its camera, the chest's first. on_look: is told of each picture, in the thread."""
+        """cameras: role -> its camera, the chest's first. on_look: gets the result of each image, in the
+        thread."""
         from calibration.anchor_guide import AnchorGuide
 
         self.guide = AnchorGuide(board, cameras)
@@ -63,22 +64,23 @@ class AnchorWatch:
         self._waiting: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._is_over = False
         self.error: Exception | None = None
-        """What has ended the looking, if something has."""
+        """Error that ended the search, if any."""
         self._thread = threading.Thread(target=self._run, name="anchor", daemon=True)
         self._thread.start()
 
     def tell(self, arrival: Arrival) -> None:
-        """What came; of devices that are no part of the anchor, and once it is over, nothing is made."""
+        """Queue an arrival; it is ignored if its device is not part of the anchor, or once the search is
+        over."""
         if arrival.t_ns is not None and arrival.role in self._roles and not self._is_over:
             self._waiting.put(arrival)
 
     @property
     def is_over(self) -> bool:
-        """Whether both have enough, or nothing more is looked at."""
+        """Whether both devices have enough views, or the search has ended."""
         return self._is_over
 
     def close(self) -> None:
-        """Look no more."""
+        """End the search."""
         self._is_over = True
         self._thread.join()
 
@@ -89,7 +91,7 @@ class AnchorWatch:
                 if (look := self.guide.look()) is not None:
                     self._on_look(self.guide, look)
                     self._is_over = self._is_over or not self.guide.advice
-        except Exception as error:  # is said or raised by who reads it
+        except Exception as error:  # its reader reports or raises it
             self.error = error
         finally:
             self._is_over = True
@@ -97,7 +99,7 @@ class AnchorWatch:
     def _hear(self) -> None:
         with contextlib.suppress(queue.Empty):
             self._take(self._waiting.get(timeout=_WAIT_S))
-            for _ in range(self._waiting.qsize()):  # no more: they may come faster than they are taken
+            for _ in range(self._waiting.qsize()):  # bounded: they may come faster than they are taken
                 self._take(self._waiting.get_nowait())
 
     def _take(self, each: Arrival) -> None:

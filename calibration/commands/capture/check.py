@@ -1,4 +1,4 @@
-"""`robot-runtime capture check`: which demonstrations of a capture can be used, and why not the others."""
+"""`robot-runtime capture check`: checks which demonstrations of a capture are usable."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,22 +23,22 @@ Captures = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureCheck:
-    """Say which demonstrations of captures can be used, and what is wrong with the others and what to do.
+    """Check which demonstrations of captures are usable, and report how to fix the others.
 
-    All parts of each. Exit code 1: a capture as a whole, or a demonstration, cannot be used.
+    Checks all parts of each capture. Exit code 1: a capture as a whole, or a demonstration, is not usable.
 
     Example: robot-runtime capture check captures/kitchen
     """
 
     captures: Captures
-    """Their folders."""
+    """Folders of the captures."""
     no_checksums: bool = False
     """Do not read every byte to see whether the raw zone is as it was recorded: sooner done."""
     no_videos: bool = False
-    """Do not look for the board in the videos of the anchor clips, where its corners were not found before:
-    sooner done."""
+    """Do not search the videos of the anchor clips for the board where its corners were not found before;
+    faster."""
     json: Maybe[OutputFile] = None
-    """Write everything that was found to this file."""
+    """Write all findings to this file, as JSON."""
 
     def main(self) -> int:
         need("scipy", "av", "cv2", extras=("calibration",))
@@ -70,7 +70,7 @@ class CaptureCheck:
 
 
 def show(path: Path, report: "CaptureReport") -> None:
-    """A capture's verdict, and one line for each of its demonstrations."""
+    """Print a capture's verdict, and one line for each of its demonstrations."""
     console = plain_console(is_wide=True)
     demonstrations = report.demonstrations
     console.print(
@@ -93,20 +93,20 @@ def show(path: Path, report: "CaptureReport") -> None:
     for each in demonstrations:
         number, why = str(each.demonstration.number), "\n".join(reasons_of(each.verdict))
         style = "green" if each.verdict.ok else "red"
-        said = "usable" if each.verdict.ok and report.verdict.ok else "not usable"
+        verdict = "usable" if each.verdict.ok and report.verdict.ok else "not usable"
         if each.verdict.ok and not report.verdict.ok:
             style, why = "red", "\n".join(filter(None, ("the capture cannot be used", why)))
-        table.add_row(number, f"{each.seconds:.1f}", said, why, style=style)
+        table.add_row(number, f"{each.seconds:.1f}", verdict, why, style=style)
     console.print(table)
 
 
 def reasons_of(verdict: "Verdict") -> list[str]:
-    """In sentences; a warning is called one."""
+    """Return the reasons as sentences; a warning is marked as one."""
     return [f"{'' if each.is_fatal else 'warning: '}{each.name}: {each}" for each in verdict.reasons]
 
 
 def as_json(report: "CaptureReport") -> dict[str, Any]:
-    """What was found."""
+    """Return the findings."""
     return {
         "verdict": report.verdict.to_dict(),
         "clocks": {

@@ -1,4 +1,4 @@
-"""`robot-runtime capture import`: devices' files into one raw capture, then which demonstrations are good."""
+"""`robot-runtime capture import`: imports devices' files into a raw capture and checks its demonstrations."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -35,11 +35,11 @@ Spec = Annotated[str | None, arg(metavar="KIND:FILE,...", help_behavior_hint="(o
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureImport:
-    """Put recordings of devices into a raw capture: units, axes and orders are converted, nothing is
-    changed later.
+    """Import recordings of devices into a raw capture.
 
-    A folder that holds a capture already gets a new part. Exit code 1: nothing of it can be used; it stays
-    there, to be looked at or deleted.
+    Converts units, axes and orders; the raw data is not changed afterwards. A folder that already holds a
+    capture gets a new part. Exit code 1: no demonstration is usable; the capture stays there, to be inspected
+    or deleted.
 
     Example: robot-runtime capture import --output captures/kitchen --task "fetch the cup"
     --board board/board.json --marks marks.csv --chest record3d:chest.r3d
@@ -47,28 +47,29 @@ class CaptureImport:
     """
 
     output: OutputFolder
-    """The capture's folder."""
+    """Folder of the capture."""
     chest: Annotated[str, arg(help=f"The chest's recording: {_SPEC}", metavar="KIND:FILE,...")]
     hand: Spec = None
-    """The hand's, if there is one."""
+    """Recording of the hand, if there is one."""
     left_hand: Spec = None
-    """Where there are two."""
+    """Recording of this hand, if there are two."""
     right_hand: Spec = None
-    """Where there are two."""
+    """Recording of this hand, if there are two."""
     marks: Maybe[InputFile] = None
-    """Table of what,begin_s,end_s: demonstration, discard, anchor, sync, lean; [s] from the chest's start."""
+    """CSV table what,begin_s,end_s with times from the start of the chest's recording [s]; what is
+    demonstration, discard, anchor, sync or lean."""
     task: str = ""
-    """What is demonstrated, in words: what a policy will be told."""
+    """Task in words, which becomes the policy's instruction."""
     person: str = ""
-    """Who demonstrates."""
+    """Name of the demonstrator."""
     board: Maybe[InputFile] = None
-    """The board that is shown to the cameras, as `calibrate board` wrote it."""
+    """board.json of the board shown to the cameras, by `calibrate board`."""
     board_height_m: Maybe[Height] = None
-    """How high the board lay above the floor, where it lay flat [m]."""
+    """Height of the flat board above the floor [m]."""
     chest_height_m: Maybe[ChestHeight] = None
-    """How high the chest's camera is above the floor when its wearer stands upright [m]."""
+    """Height of the chest camera above the floor when its wearer stands upright [m]."""
     shared_clock: bool = False
-    """All devices have one clock: no sync spans are needed."""
+    """All devices share one clock, so that no sync spans are needed."""
 
     def main(self) -> int:
         need("scipy", "av", "cv2", extras=("calibration",))
@@ -131,17 +132,17 @@ class CaptureImport:
 
 
 def _to_do(path: Path, report: "CaptureReport") -> str:
-    """After an import of which nothing can be used: the same command again would make a part beside it."""
+    """Return what to do after an unusable import: repeating the command would add a second part."""
     is_unjoined = any(each.name == "clocks-not-joined" for each in report.verdict.reasons)
     clock = ", with --shared-clock if one clock stamped all devices" if is_unjoined else ""
     return (
-        f"not usable: it stays in {path}. Mend what is said above, and import it again{clock}, into another "
-        f"--output; or delete {path} first: into a capture that is there it would go as another part"
+        f"not usable: it stays in {path}. Fix the faults above, and import it again{clock} into another "
+        f"--output; or delete {path} first: an import into an existing capture adds another part"
     )
 
 
 def _check_different(sources: "Mapping[str, Source]") -> None:
-    """InvalidValueError: two roles have one device's recording; a run's log has several."""
+    """Raise InvalidValueError if two roles have the same recording; only a run's log holds several."""
     seen: dict[tuple[object, ...], str] = {}
     for role, source in sources.items():
         which = [source.options.get(name) for name in ("view", "part") if source.kind == "log"]

@@ -1,4 +1,4 @@
-"""`robot-runtime capture label`: from captures to a dataset that a policy learns from."""
+"""`robot-runtime capture label`: makes a training dataset from captures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,71 +37,72 @@ if TYPE_CHECKING:
     from calibration.labels.values import Drift, LabelConfig
 
 DriftOption = tuple[Annotated[float, Within(0.1, 1000.0)], Annotated[float, Within(0.001, 45.0)]]
-"""[mm] and [degrees], each on the first metre."""
+"""Drift on the first metre, [mm] and [degrees]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureLabel:
-    """Make a dataset of captures: the hand in a virtual base, the base on the floor, things as they were.
+    """Make a training dataset from captures.
 
-    Demonstrations that cannot be used are left out, with the reason; what is in the dataset already is not
-    labelled again. Exit code 1: nothing could be used.
+    Labels the motion of the hand in a virtual base, of that base on the floor, and the positions of objects.
+    Unusable demonstrations are left out, with the reason; those already in the dataset are not labelled
+    again. Exit code 1: no demonstration is usable.
 
     Example: robot-runtime capture label captures/kitchen --output datasets/fetch --task fetch
     """
 
     captures: Captures
-    """Their folders."""
+    """Folders of the captures."""
     output: Maybe[OutputFolder] = None
-    """LeRobot v3 dataset, made or gone on with."""
+    """LeRobot v3 dataset to create or extend."""
     umi: Maybe[ZarrFolder] = None
-    """A UMI replay buffer (Zarr v2), a folder that ends in .zarr."""
+    """UMI replay buffer to write (Zarr v2), a folder that ends in .zarr."""
     labels: Literal["decoupled", "chest", "world"] = "decoupled"
-    """What the action tells the hand in. decoupled: a base that neither leans nor sways. chest: the chest as
-    it is. world: the room. The others stand beside it in the dataset."""
+    """Frame of the hand's pose in the action. decoupled: a base that neither leans nor sways. chest: the
+    measured chest. world: the room. The dataset also contains the other two."""
     task: Maybe[HouseholdTask] = None
-    """A household task: joints and reach of its robot, and the scene as its policies know it, so that `train
-    --task ... --dataset ...` learns from it."""
+    """Household task, which adds the joints and reach of its robot, and the scene state of its policies, so
+    that `train --task ... --dataset ...` can use the dataset."""
     robot: Maybe[InputFile] = None
-    """In place of --task, a robot.toml whose arm has kinematics and limits."""
+    """robot.toml in place of --task, whose arm has kinematics and limits."""
     no_sideways: bool = False
-    """The base of --robot drives ahead and turns, and not sideways: how much of the way does is asked too."""
+    """The base of --robot cannot drive sideways; the share of sideways motion is checked too."""
     anchors: Several[InputFile] = ()
     """Anchors of one capture, by `calibrate anchor`; solved from the marked clips if not given."""
     hand: Maybe[Literal["hand", "right_hand", "left_hand"]] = None
-    """Which hand; the one there is if not given."""
+    """Hand to label; the only one if not given."""
     tcp: Maybe[InputFile] = None
-    """Where the TCP is in the hand's camera, by `calibrate tcp`; as the capture says if not given."""
+    """TCP in the hand's camera, by `calibrate tcp`; that of the capture if not given."""
     fps: FramesPerSecond = 20
-    """Rows a second; `train` wants 20."""
+    """Rows per second; `train` requires 20."""
     slower: Annotated[float, Within(0.2, 10.0)] = 1.0
-    """How many times as long as the person the robot is to take, as far as arms lag behind people."""
+    """Duration of the robot's motion relative to the person's, for arms that are slower than people."""
     board_height_m: Maybe[Height] = None
-    """Of the board above the floor, lying flat [m]; as the capture says if not given."""
+    """Height of the flat board above the floor [m]; that of the capture if not given."""
     chest_height_m: Maybe[ChestHeight] = None
-    """Of the chest camera above the floor, standing upright [m]."""
+    """Height of the chest camera above the floor when its wearer stands upright [m]."""
     cut_off_hz: Annotated[float, Within(0.05, 5.0)] = 0.6
-    """Faster than that the virtual base does not move to and fro."""
+    """Cut-off frequency of the virtual base's motion [Hz]."""
     size: Maybe[tuple[Pixels, Pixels]] = None
-    """Height and width of the dataset's pictures; as filmed if not given."""
+    """Height and width of the dataset's images [pixels]; those of the videos if not given."""
     shared_clock: bool = False
-    """Both devices were stamped by one clock: no sync clip is needed."""
+    """One clock stamped both devices, so that no sync clip is needed."""
     chest_drift: DriftOption = (5.0, 0.12)
-    """What its odometry wanders on the first metre, as a standard deviation: of place along each axis [mm],
-    and of yaw [degrees]. It grows with the root of the way: say more for a device that drifts more."""
+    """Drift of the chest's odometry on the first metre, as standard deviations of position along each axis
+    [mm] and of yaw [degrees]. It grows with the square root of the distance."""
     hand_drift: DriftOption = (5.0, 0.12)
-    """The same of the hand's."""
+    """Drift of the hand's odometry, likewise."""
     no_tags: bool = False
-    """Leave the gripper's tags out, by which drift is corrected where the chest camera saw them."""
+    """Do not correct drift with the gripper's tags where the chest camera saw them."""
     json: Maybe[OutputFile] = None
-    """Write what was found for each demonstration to this file."""
+    """Write the findings on each demonstration to this file, as JSON."""
 
     def main(self) -> int:
         self._need()
         if self.task is not None and self.robot is not None:
-            raise InvalidValueError("--task and --robot both say who is to do it: give one of them")
+            raise InvalidValueError("--task and --robot both select the robot: give one of them")
         if self.no_sideways and self.robot is None:
-            raise InvalidValueError("--no-sideways is said of a robot of one's own, with --robot")
+            raise InvalidValueError("--no-sideways is for your own robot, with --robot")
         if self.anchors and len(self.captures) > 1:
             raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
         self._refuse_other_pace()
@@ -111,7 +112,7 @@ class CaptureLabel:
         try:
             written, umi = self._written(labelled, target), self._umi(labelled)
         except InvalidValueError:
-            show(labelled, [], broken)  # why none of them can be used is said there
+            show(labelled, [], broken)  # prints why none of them is usable
             raise
         show(labelled, written, broken)
         if umi is not None:
@@ -132,7 +133,8 @@ class CaptureLabel:
             refuse_other_pace(self.output, StoredDataset(self.output).features, self.slower)
 
     def _refuse_other_task(self) -> None:
-        """InvalidValueError: a capture demonstrates something else than --task, which `train` refuses."""
+        """Raise InvalidValueError if a capture demonstrates another task than --task, which `train`
+        refuses."""
         from calibration.capture.raw import RawCapture, parts_of
 
         if self.task is None:
@@ -147,7 +149,7 @@ class CaptureLabel:
                 )
 
     def _need(self) -> None:
-        """ExtraMissingError names all extras that these options need."""
+        """Raise ExtraMissingError with all missing extras that these options need."""
         modules, extras = ["scipy", "cv2", "av"], ["calibration"]
         if self.task is not None:
             modules, extras = [*modules, "mujoco"], [*extras, "sim"]
@@ -181,7 +183,7 @@ class CaptureLabel:
         )
 
     def _labelled(self, target: "Target | None") -> "tuple[list[Labelled], list[str]]":
-        """All demonstrations of all captures; and what is wrong with captures that could not be labelled."""
+        """Label all captures; return their demonstrations, and the faults of captures that failed."""
         from calibration.capture.raw import RawCapture, parts_of
         from calibration.commands.capture.reach import on_robot
         from calibration.labels.export_lerobot import Labelled
@@ -248,13 +250,13 @@ class CaptureLabel:
             return export_umi(labelled, self.umi, progress=advance(progress, bar))
 
 
-def _drift(said: tuple[float, float]) -> "Drift":
-    """(mm, degrees) of place and yaw, per root of a metre."""
+def _drift(option: tuple[float, float]) -> "Drift":
+    """Convert (mm, degrees) of position and yaw, per root of a metre."""
     from math import radians
 
     from calibration.labels.values import Drift
 
-    return Drift(walk_m=said[0] / 1e3, walk_rad=radians(said[1]))
+    return Drift(walk_m=option[0] / 1e3, walk_rad=radians(option[1]))
 
 
 def _is_usable(each: "Labelled") -> bool:
@@ -262,14 +264,14 @@ def _is_usable(each: "Labelled") -> bool:
 
 
 def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: Sequence[str]) -> None:
-    """One line for each demonstration."""
+    """Print one line for each demonstration."""
     console = plain_console(is_wide=True)
     for line in broken:
         console.print(line, soft_wrap=True, markup=False)
     if not labelled:
         return
     has_robot = labelled[0].done is not None
-    heads = ["capture", "nr", "long [s]", "way [m]", "hand +- [mm]", "base off [mm]"]
+    heads = ["capture", "nr", "long [s]", "path [m]", "hand +- [mm]", "base off [mm]"]
     table = Table(*heads, *(["reached [%]"] if has_robot else []), "verdict", "why", box=None, pad_edge=False)
     whys = {(each.capture, each.demonstration): each.why for each in written}
     for each in labelled:
@@ -292,7 +294,7 @@ def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: S
         table.add_row(*row, verdict, "\n".join(reasons), style=None if usable else "red")
     console.print(table)
     if has_robot and labelled[0].done is not None:
-        x, y = np.round(labelled[0].done.x_GB[:2], 1) + 0.0  # and no -0.0
+        x, y = np.round(labelled[0].done.x_GB[:2], 1) + 0.0  # avoids -0.0
         console.print(f"robot's base in the person's: {x:+.1f} m forwards, {y:+.1f} m to the left")
     if written:
         rows = sum(each.num_frames for each in written)
@@ -300,7 +302,7 @@ def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: S
 
 
 def as_json(each: "Labelled") -> dict[str, Any]:
-    """What was found."""
+    """Return the findings on a demonstration."""
     done = each.done
     robot = (
         {}

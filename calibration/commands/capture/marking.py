@@ -1,4 +1,4 @@
-"""What is marked while a capture is recorded, by keys and gestures, and judged at once: `Marking`."""
+"""`Marking`: marks demonstrations while a capture is recorded, by keys and gestures, and judges them."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ _WRITTEN_S, _LOOK_S = 5.0, 0.3
 
 
 class Keys:
-    """The terminal's, where there is one."""
+    """Keys of the terminal, if there is one."""
 
     def __init__(self) -> None:
         from robot_runtime.robot.terminal_key import Terminal
@@ -34,7 +34,7 @@ class Keys:
             self._terminal.close()
 
     def read(self) -> bytes:
-        """What was struck; standard input's end and a terminal that is gone strike nothing."""
+        """Return the pressed keys; nothing at the end of standard input or without the terminal."""
         try:
             return b"" if self._terminal is None else self._terminal.read()
         except DriverError:
@@ -43,30 +43,30 @@ class Keys:
 
 
 class Marking:
-    """Marks what keys and gestures say, and has each demonstration judged."""
+    """Marks demonstrations and clips by keys and gestures, and has each demonstration judged."""
 
     def __init__(
         self,
         recorder: Recorder,
         anchor: AnchorClip,
-        aside: BackgroundConsole,
+        console: BackgroundConsole,
         keys: Keys,
         ended: threading.Event,
     ) -> None:
         self._recorder, self._anchor = recorder, anchor
-        self._aside, self._keys, self._ended = aside, keys, ended
+        self._console, self._keys, self._ended = console, keys, ended
         self._begun_ns: int | None = None
         self._clips: set[str] = set()
         self._demonstrated: list[int] = []
-        """When those began that were not discarded [ns]."""
+        """Begin times of the demonstrations that were not discarded [ns]."""
         self._is_usable: dict[int, bool] = {}
-        """Of those that were judged, by when they began."""
+        """Verdicts of judged demonstrations, by begin time."""
         self._judging: list[threading.Thread] = []
 
     def run(self, seconds: float | None) -> None:
-        """Until q, a signal, or so many seconds."""
+        """Mark until the key q, a signal, or the end of this time [s]."""
         recorder = self._recorder
-        self._aside.say(f"recording into {recorder.writer.path}\n{HELP}")
+        self._console.say(f"recording into {recorder.writer.path}\n{HELP}")
         end_s = None if seconds is None else time.monotonic() + seconds
         next_s = 0.0
         while not self._ended.is_set() and (end_s is None or time.monotonic() < end_s):
@@ -77,7 +77,7 @@ class Marking:
                 self._toggle(recorder.closed_twice.pop(0), "gripper closed twice")
             if time.monotonic() >= next_s and sys.stdout.isatty():
                 next_s = time.monotonic() + _STATUS_S
-                self._aside.status(self._status())
+                self._console.status(self._status())
         self._ended.set()
         now_ns = recorder.streams.clock.now_ns()
         if self._begun_ns is not None:
@@ -90,8 +90,8 @@ class Marking:
     def _status(self) -> str:
         doing = "between demonstrations" if self._begun_ns is None else "demonstrating"
         good = sum(self._is_usable.values())
-        told = f"{good} usable, {len(self._is_usable) - good} not"
-        return f"{doing}   {told}   {' '.join(sorted(self._clips))}"
+        verdicts = f"{good} usable, {len(self._is_usable) - good} not"
+        return f"{doing}   {verdicts}   {' '.join(sorted(self._clips))}"
 
     def _struck(self, key: bytes) -> None:
         now_ns = self._recorder.streams.clock.now_ns()
@@ -106,13 +106,13 @@ class Marking:
             self._end("end" if key == b"y" else "discard", now_ns, by)
         else:
             why = {b"n": "a demonstration has begun", b"y": "no demonstration has begun"}
-            self._aside.say(f"{by}: {why.get(key, HELP)}")
+            self._console.say(f"{by}: {why.get(key, HELP)}")
 
     def _mark_clip(self, clip: str, t_ns: int, by: str) -> None:
         edge = "end" if clip in self._clips else "begin"
         self._clips ^= {clip}
         self._recorder.writer.mark(t_ns, f"{clip}_{edge}", by)
-        self._aside.say(f"{clip}: {edge}")
+        self._console.say(f"{clip}: {edge}")
         if clip == "anchor" and edge == "begin":
             self._anchor.begin()
         elif clip == "anchor" and (thread := self._anchor.end()) is not None:
@@ -125,7 +125,7 @@ class Marking:
         self._begun_ns = t_ns
         self._recorder.writer.mark(t_ns, "begin", by)
         bad = ": TRACKING IS LOST, it will not be usable" if self._recorder.streams.is_bad else ""
-        self._aside.say(f"demonstration {len(self._demonstrated)}: begun{bad}")
+        self._console.say(f"demonstration {len(self._demonstrated)}: begun{bad}")
 
     def _end(self, what: str, t_ns: int, by: str) -> None:
         begun_ns, self._begun_ns = self._begun_ns, None
@@ -133,7 +133,7 @@ class Marking:
         if what == "discard" or begun_ns is None:
             if begun_ns is None and self._demonstrated:
                 self._is_usable.pop(self._demonstrated.pop(), None)
-            self._aside.say("discarded")
+            self._console.say("discarded")
             return
         number = len(self._demonstrated)
         self._demonstrated.append(begun_ns)
@@ -142,8 +142,8 @@ class Marking:
         self._judging.append(thread)
 
     def _judge(self, number: int, begun_ns: int, end_ns: int) -> None:
-        """From what is on disk, in a thread of its own: recording goes on. What ends with the recording is
-        judged after it, with all."""
+        """Judge a demonstration from disk, in its own thread, while recording continues. One that ends with
+        the recording is judged after it, with all others."""
         from calibration.capture.check import check_demonstration
         from calibration.capture.marks import Demonstration
 
@@ -156,7 +156,7 @@ class Marking:
         if begun_ns not in self._demonstrated:
             return  # discarded meanwhile
         self._is_usable[begun_ns] = verdict.ok
-        self._aside.say(f"demonstration {number}, {(end_ns - begun_ns) / 1e9:.1f} s: {verdict}")
+        self._console.say(f"demonstration {number}, {(end_ns - begun_ns) / 1e9:.1f} s: {verdict}")
 
     def _capture(self) -> Any:
         from calibration.capture.raw import RawCapture
@@ -165,7 +165,8 @@ class Marking:
 
 
 def _is_written(capture: Any, end_ns: int) -> bool:
-    """Whether pictures of that time can be read: videos are written in pieces of half a second or more."""
+    """Return whether images of that time can be read: videos are written in pieces of half a second or
+    more."""
     try:
         stamps = [each.frames.t_ns for each in capture.devices.values() if each.video is not None]
     except InvalidValueError:

@@ -1,4 +1,4 @@
-"""Which robot labels are made for: its arm's reach and its base's pace, by a task or by robot.toml."""
+"""Robot that labels are made for: its arm's reach and its base's speeds, from a task or robot.toml."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
 _STEP, _ROUNDS = 0.4, 60
 _LOOK, _NEARER = 8, 0.85
-"""Of a hand that after so many rounds is not nearer than this share of what it was off, nothing comes."""
+"""Rounds between two checks of the solver, and the share to which the error must fall in between."""
 WIDTH_ERR_M = 0.005
-"""Of a sensor of widths, or tags: as much beyond what the robot's gripper opens is no wider gripper [m]."""
+"""Error of a width sensor, or of tags: a width this far beyond the robot's opening is clipped [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
-    """The robot that is to do it."""
+    """Robot that labels are made for."""
 
     name: str
     reach: "Reach"
     pace: "Pace | None" = None
-    """Of its base; None: it says none, or has none."""
+    """Speeds of its base; None: undeclared, or it has no base."""
     is_holonomic: bool = True
-    """Whether its base drives sideways."""
+    """Whether its base can drive sideways."""
     most_width_m: float | None = None
-    """Of its gripper; None: it is not known."""
+    """Opening of its gripper; None: unknown."""
     scene: "Scene | None" = None
-    """What of the glimpses its policies are told; None: places of all things."""
+    """Scene state of its policies, from the glimpses; None: positions of all objects."""
     place: "Callable[[Sequence[Labels]], np.ndarray] | None" = None
-    """Where its base is to stand in the person's (x, y, yaw); None: where its arm reaches most."""
+    """Function that returns its base's pose (x, y, yaw) in the person's; None: where its arm reaches most."""
 
 
 class FileReach:
-    """An arm of a robot's file, by its URDF and its limits: damped least squares."""
+    """Reach of an arm of a robot's file, from its URDF and limits, by damped least squares."""
 
     def __init__(self, hand_pose: "HandPose", limits: "JointLimits") -> None:
         from robot_runtime.teleop.hand_kinematics import ForwardKinematics
@@ -57,7 +57,7 @@ class FileReach:
         self.dq_max = limits.dq_max
 
     def solve(self, X_BE: pin.SE3, q_start: np.ndarray) -> tuple[np.ndarray, bool]:
-        """Joints (N,) [rad], and whether the hand is there."""
+        """Return joints (N,) [rad], and whether the end effector reaches the pose."""
         from robot_runtime.teleop.hand_kinematics import pose_error
 
         q, before = np.array(q_start, dtype=float), np.inf
@@ -77,7 +77,7 @@ class FileReach:
 
 
 def is_there(X_BE: pin.SE3, wanted: pin.SE3, *, share: float = 1.0) -> bool:
-    """Whether a hand is where it should be, to what labels ask for, or a share of it."""
+    """Return whether an end effector is at a pose, within the tolerance of labels, or a share of it."""
     from calibration.labels.feasibility import REACHED_M, REACHED_RAD
 
     off = float(np.linalg.norm(X_BE.translation - wanted.translation))
@@ -86,7 +86,7 @@ def is_there(X_BE: pin.SE3, wanted: pin.SE3, *, share: float = 1.0) -> bool:
 
 
 def on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
-    """With joints and a verdict of that robot; its base stands in one place against all of them."""
+    """Add joints and a verdict for a robot, whose base has the same pose relative to all of them."""
     from calibration.labels.feasibility import feasibility, place_robot
 
     if not labelled:
@@ -100,7 +100,7 @@ def on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
     labels = [each.labels for each in labelled]
     with counted(stays=False) as progress:
         if target.place is None:
-            bar = progress.add_task("where its base stands", total=None)
+            bar = progress.add_task("find the base's pose", total=None)
             x_GB = place_robot(labels, target.reach, progress=advance(progress, bar))
         else:
             x_GB = target.place(labels)
@@ -121,16 +121,15 @@ def on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
 
 
 def within_gripper(width: np.ndarray, most_m: float) -> np.ndarray:
-    """Widths (N,) [m]; those measured a little beyond what the robot's gripper opens are as wide as that."""
+    """Clip widths (N,) [m] that were measured slightly beyond the opening of the robot's gripper."""
     return np.where((width > most_m) & (width <= most_m + WIDTH_ERR_M), most_m, width)
 
 
 def of_file(path: Path, *, is_holonomic: bool = True) -> Target:
-    """The one arm of a robot's file that has kinematics, and the limits of base and gripper; no device is
-    opened.
+    """Read the one arm with kinematics from a robot's file, and the limits of base and gripper, without
+    opening a device.
 
-    is_holonomic: whether its base drives sideways; of one that does not, the second number of limits is
-    left aside.
+    is_holonomic: whether its base drives sideways; if not, the second number of its limits is ignored.
     InvalidValueError: none or several arms have [parts.NAME.kinematics], or its limits are missing.
     """
     from robot_runtime.robot_file import RobotFile
@@ -142,8 +141,8 @@ def of_file(path: Path, *, is_holonomic: bool = True) -> Target:
     arms = [name for name, table in tables.items() if "kinematics" in table]
     if len(arms) != 1:
         raise InvalidValueError(
-            f"{path}: one arm with [parts.NAME.kinematics] (urdf, frame) is needed to see what the robot "
-            f"reaches, got {', '.join(arms) or 'none'}"
+            f"{path}: one arm with [parts.NAME.kinematics] (urdf, frame) is needed to compute the "
+            f"robot's reach, got {', '.join(arms) or 'none'}"
         )
     [arm] = arms
     table = tables[arm]["kinematics"]
@@ -169,12 +168,12 @@ class _Sized:
 def _joints_of(urdf: Path) -> list[str]:
     try:
         return list(pin.buildModelFromUrdf(str(urdf)).names)[1:]
-    except Exception as error:  # whatever its parser raises
+    except Exception as error:  # its parser raises any error
         raise InvalidValueError(f"{urdf} is no URDF: {error}") from None
 
 
 def _pace(limits: "Limits", *, is_holonomic: bool) -> "Pace | None":
-    """Of the file's base."""
+    """Return the speeds of the file's base."""
     from calibration.labels.smoothing import Pace
     from robot_runtime.core.plan.limits import BaseLimits
 

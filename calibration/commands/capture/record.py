@@ -1,4 +1,4 @@
-"""`robot-runtime capture record`: two cameras with pose streams, live, into a raw capture."""
+"""`robot-runtime capture record`: records cameras with pose streams live into a raw capture."""
 
 import threading
 from collections.abc import Callable
@@ -23,21 +23,22 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureRecord:
-    """Record demonstrations without a robot, live: cameras of this machine, poses as devices stream them.
+    """Record demonstrations live, without a robot.
 
-    Lost tracking is said and rung at once, and each demonstration is judged right after it. Keys of the
-    terminal mark them, and the gripper closed twice within a second begins and ends one. A folder that holds
-    a capture already gets a new part. Exit code 1: nothing of it can be used.
+    Records the cameras of this machine and the poses that devices stream. Reports lost tracking at once, with
+    a beep, and judges each demonstration right after its end. Keys of the terminal mark demonstrations;
+    closing the gripper twice within a second begins or ends one. A folder that already holds a capture gets a
+    new part. Exit code 1: no demonstration is usable.
 
     Example: robot-runtime capture record examples/capture_rig.toml --output captures/kitchen
     """
 
     rig: Annotated[Positional[InputFile], arg(metavar="RIG.toml")]
-    """The devices: docs/capture.md has an example."""
+    """File of the devices; docs/capture.md has an example."""
     output: OutputFolder
-    """The capture's folder."""
+    """Folder of the capture."""
     seconds: Maybe[Seconds] = None
-    """End after this time; until key q or Ctrl-C, if not given."""
+    """End after this time [s]; at the key q or Ctrl-C if not given."""
     no_beep: bool = False
     """Do not ring the terminal's bell when tracking is lost."""
 
@@ -51,10 +52,10 @@ class CaptureRecord:
         rig = load_rig(self.rig)
         next_part(self.output)
         with ExitStack() as stack:
-            aside = stack.enter_context(BackgroundConsole())
+            console = stack.enter_context(BackgroundConsole())
             ended = threading.Event()
             stack.enter_context(own_handler(lambda number: ended.set()))
-            path = self._recorded(rig, aside, ended, stack)
+            path = self._recorded(rig, console, ended, stack)
         with counted(stays=False) as progress:
             bar = progress.add_task("look for the board", total=None)
             report = check_capture(
@@ -63,16 +64,18 @@ class CaptureRecord:
         show(path, report)
         return 0 if report.usable else 1
 
-    def _recorded(self, rig: Rig, aside: BackgroundConsole, ended: threading.Event, stack: ExitStack) -> Path:
-        """Into which folder. InvalidValueError: it was ended before anything came."""
+    def _recorded(
+        self, rig: Rig, console: BackgroundConsole, ended: threading.Event, stack: ExitStack
+    ) -> Path:
+        """Record; return the folder. InvalidValueError: it ended before anything came."""
         from calibration.capture.writer import CaptureWriter
 
         cameras = {role: open_camera(each.camera) for role, each in rig.devices.items()}
         models = {role: camera_model(each, cameras[role].size) for role, each in rig.devices.items()}
-        anchor = AnchorClip(rig, models, aside.say)
+        anchor = AnchorClip(rig, models, console.say)
         for role, device in rig.devices.items():
             if role != "chest" and device.tcp is None:
-                aside.say(f"{role}: the rig's file names no tcp, which labels need (`calibrate tcp`)")
+                console.say(f"{role}: the rig's file names no tcp, which labels need (`calibrate tcp`)")
         keys = stack.enter_context(Keys())
 
         def is_over() -> bool:
@@ -81,29 +84,29 @@ class CaptureRecord:
             return ended.is_set()
 
         def alarm(line: str) -> None:
-            aside.say(line)
+            console.say(line)
             if not self.no_beep:
-                aside.write("\a")
+                console.write("\a")
 
-        streams = stack.enter_context(Streams(cameras, pose_streams(rig), say=aside.say, alarm=alarm))
-        if not wait_for(streams, aside.say, is_over=is_over):
+        streams = stack.enter_context(Streams(cameras, pose_streams(rig), say=console.say, alarm=alarm))
+        if not wait_for(streams, console.say, is_over=is_over):
             raise InvalidValueError(f"nothing was recorded: {'; '.join(streams.waits_for) or 'it was ended'}")
-        rates = {role: _rate(role, each, streams, aside.say) for role, each in rig.devices.items()}
+        rates = {role: _rate(role, each, streams, console.say) for role, each in rig.devices.items()}
         sizes = {role: camera.size for role, camera in cameras.items()}
         writer = stack.enter_context(CaptureWriter(self.output, _setup(rig, sizes, rates)))
         recorder = Recorder(streams, writer, on_arrival=anchor.tell)
-        Marking(recorder, anchor, aside, keys, ended).run(self.seconds)
+        Marking(recorder, anchor, console, keys, ended).run(self.seconds)
         return writer.path
 
 
 def _rate(role: str, device: RigDevice, streams: Streams, say: Callable[[str], None]) -> float:
-    """Pictures a second: as the file says, unless they come at another rate."""
-    measured, said = streams.pictures_a_second(role), device.fps or device.camera.get("fps")
-    if said is None or abs(measured - said) > 0.2 * said:
-        if said is not None:
-            say(f"{role}: its camera gives {measured:g} pictures a second, the rig's file says {said:g}")
+    """Return images per second: as in the file, unless they come at another rate."""
+    measured, declared = streams.pictures_a_second(role), device.fps or device.camera.get("fps")
+    if declared is None or abs(measured - declared) > 0.2 * declared:
+        if declared is not None:
+            say(f"{role}: its camera gives {measured:g} images per second, the rig's file says {declared:g}")
         return measured
-    return float(said)
+    return float(declared)
 
 
 def _setup(rig: Rig, sizes: dict[str, tuple[int, int]], rates: dict[str, float]) -> Any:
@@ -117,7 +120,7 @@ def _setup(rig: Rig, sizes: dict[str, tuple[int, int]], rates: dict[str, float])
         task=str(task),
         person=str(person),
         board=None if board is None else board.to_dict(),
-        more={**more, "clock": "shared"},  # all times are this machine's
+        more={**more, "clock": "shared"},  # all times are by this machine's clock
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes what a rig's streams give into a raw capture: `Recorder`.
+"""`Recorder`: writes the streams of a rig into a raw capture.
 
 Streams ─► `step`, the command's own thread ─► CaptureWriter, gestures, the anchor's guide
 """
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Of streams that are ready; the writer is closed by who has opened it."""
+    """Writes streams that are ready; the owner of the writer closes it."""
 
     def __init__(
         self, streams: Streams, writer: "CaptureWriter", *, on_arrival: Callable[[Arrival], None]
     ) -> None:
-        """on_arrival: is told of what was written."""
+        """on_arrival: gets each arrival after it is written."""
         from calibration.capture.stream import DoubleClose
 
         self.streams, self.writer, self._on_arrival = streams, writer, on_arrival
         self._gestures = {role: DoubleClose() for role in writer.setup.devices}
         self.closed_twice: list[int] = []
-        """When the gripper was closed twice, since somebody last looked."""
+        """Times of double closes of the gripper that were not handled yet [ns]."""
 
     def step(self, wait_s: float = 0.02) -> None:
-        """Write what has come, wait a little if nothing has."""
+        """Write all arrivals; wait a little if there are none."""
         for each in self.streams.take(wait_s):
             if each.t_ns is not None:
                 self._write(each.role, each.what, each.t_ns)

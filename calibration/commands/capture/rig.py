@@ -1,4 +1,4 @@
-"""The devices that `capture record` records with, as a file says them: `load_rig`.
+"""`load_rig`: reads the file with the devices of `capture record`.
 
 task = "fetch the cup"
 
@@ -31,26 +31,26 @@ DRIVERS = ("opencv", "realsense")
 
 @dataclass(frozen=True, kw_only=True)
 class RigDevice:
-    """One device of the file."""
+    """Device of a rig's file."""
 
     poses: str
-    """Where its stream is listened for."""
+    """Address on which its pose stream arrives."""
     camera: Mapping[str, Any]
-    """Its driver's settings."""
+    """Settings of its camera driver."""
     axes: str = "optical"
     up: str = "z"
     fps: float | None = None
-    """Of its pictures; None: as they come."""
+    """Images per second; None: as they come."""
     intrinsics: Path | None = None
     extrinsic: Path | None = None
     tcp: Path | None = None
     gripper: str | None = None
-    """sensor, where the stream has widths; tags."""
+    """sensor, if the stream has widths; or tags."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rig:
-    """The whole file."""
+    """Content of a rig's file."""
 
     devices: Mapping[str, RigDevice]
     more: Mapping[str, Any]
@@ -58,14 +58,14 @@ class Rig:
 
 
 def load_rig(path: Path) -> Rig:
-    """InvalidValueError: not that form; names the key."""
+    """Read a rig's file. InvalidValueError names an invalid key."""
     from calibration.capture.values import ROLES
 
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidValueError(f"{path} is no TOML: {error}") from error
-    tables = {name: value for name, value in said.items() if isinstance(value, dict)}
+    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     if unknown := sorted(set(tables) - set(ROLES)):
         raise UnknownNameError(f"table in {path}", unknown[0], ROLES)
     if not tables:
@@ -76,21 +76,21 @@ def load_rig(path: Path) -> Rig:
     addresses = [each.poses for each in devices.values()]
     if len(set(addresses)) < len(addresses):
         raise InvalidValueError(f"{path}: two devices have the same address for poses")
-    return Rig(devices=devices, more=_more(path, {k: v for k, v in said.items() if k not in tables}))
+    return Rig(devices=devices, more=_more(path, {k: v for k, v in content.items() if k not in tables}))
 
 
-def _more(path: Path, said: dict[str, Any]) -> dict[str, Any]:
-    """InvalidValueError: a word in place of a height; UnknownNameError: a key that nothing reads."""
-    if unknown := sorted(set(said) - set(MORE)):
+def _more(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Check the keys outside tables. InvalidValueError: a height is no number; UnknownNameError: a key."""
+    if unknown := sorted(set(values) - set(MORE)):
         raise UnknownNameError(f"key in {path}", unknown[0], MORE)
-    for name, value in said.items():
+    for name, value in values.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if name.endswith("_m") and not (is_number and 0.0 <= value <= 3.0):
             raise InvalidValueError(f"{path}: {name} is a height of 0 to 3 m, got {value!r:.40}")
         if not name.endswith("_m") and not isinstance(value, str):
             raise InvalidValueError(f"{path}: {name} is text, got {value!r:.40}")
-    board = said.get("board")
-    return said if board is None else {**said, "board": str(path.parent / board)}
+    board = values.get("board")
+    return values if board is None else {**values, "board": str(path.parent / board)}
 
 
 def _device(path: Path, role: str, table: dict[str, Any]) -> RigDevice:
@@ -132,7 +132,7 @@ def _device(path: Path, role: str, table: dict[str, Any]) -> RigDevice:
 
 
 def _from_folder(camera: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A file in place of a camera lies where the rig's file says, as all others."""
+    """Resolve a file in place of a camera relative to the rig's file, as all others."""
     device = camera.get("device")
     if isinstance(device, str) and (folder / device).is_file():
         return {**camera, "device": str(folder / device)}
@@ -140,9 +140,9 @@ def _from_folder(camera: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def camera_model(device: RigDevice, size: tuple[int, int]) -> Any:
-    """Its `CameraModel` at the size of its pictures; None: the file names no intrinsics.
+    """Return a device's `CameraModel` at the size of its images; None: the file names no intrinsics.
 
-    InvalidValueError: they are of pictures of another form.
+    InvalidValueError: they are for images of another aspect ratio.
     """
     from calibration.camera import Intrinsics
     from calibration.store import load
@@ -154,12 +154,12 @@ def camera_model(device: RigDevice, size: tuple[int, int]) -> Any:
 
 
 def pose_streams(rig: Rig) -> dict[str, tuple[str, str, str]]:
-    """As `Streams` takes them."""
+    """Return the pose streams in the form that `Streams` takes."""
     return {role: (each.poses, each.axes, each.up) for role, each in rig.devices.items()}
 
 
 def open_camera(settings: Mapping[str, Any]) -> Camera:
-    """DriverError, InvalidValueError: as the driver says."""
+    """Open a camera. DriverError, InvalidValueError: from its driver."""
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in settings.items()

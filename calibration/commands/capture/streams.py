@@ -1,4 +1,4 @@
-"""Cameras and pose streams of a rig, as they come: `Streams`; one thread a device.
+"""`Streams`: receives the cameras and pose streams of a rig, with one thread per device.
 
 camera ─► its thread ─┐
 poses  ─► its thread ─┴► queue ─► `take`, on this machine's clock, times of each rising
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from calibration.capture.stream import PoseSample
 
 MOST_WAITING = 600
-"""Pictures and poses that wait to be taken; more are lost, and that is said."""
+"""Images and poses that can be queued; further ones are lost, and the loss is reported."""
 MOST_BYTES = 1 << 16
-"""Of a message of a pose stream."""
+"""Largest message of a pose stream [bytes]."""
 _POLL_MS = 50
 _SAY_EVERY_S = 3.0
 _MEASURED = 200
-"""Pictures by which a camera's rate is told, at most."""
+"""Largest number of images from which a camera's rate is measured."""
 _MOST_AHEAD_NS = NS_PER_S
 _LEAST_PERIOD_NS = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arrival:
-    """One picture or pose."""
+    """An image or pose."""
 
     role: str
     what: "Image | PoseSample"
     t_ns: int | None
-    """On this machine's clock; None: it is not to be kept, as clocks are not known yet or it came late."""
+    """Time by this machine's clock; None: discard it, as clocks are not known yet or it is out of order."""
 
 
 class Streams:
-    """A context manager; `take` gives what has come since."""
+    """Context manager that receives streams; `take` returns what has arrived since."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Streams:
     ) -> None:
         """
         streams: role -> (address, axes, up).
-        say: a line. alarm: a line that rings. Both from any thread.
+        say: prints a line. alarm: prints a line with a beep. Both are called from any thread.
         """
         from calibration.capture.stream import Offset, PictureWatch, TrackingWatch
 
@@ -95,17 +95,17 @@ class Streams:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every stream has been heard for long enough to know its clock, and every camera seen."""
+        """Whether the clock of every pose stream is known, and every camera has given images."""
         return not self.waits_for
 
     @property
     def waits_for(self) -> list[str]:
-        """What has not come yet, in words."""
+        """Lines on what has not arrived yet."""
         now_ns = self.clock.now_ns()
         poses = [
             f"{role}: no pose yet at {self._streams[role][0]}"
             if offset.is_new
-            else f"{role}: its clock is being learnt"
+            else f"{role}: its clock offset is being measured"
             for role, offset in self._offsets.items()
             if not offset.is_known(now_ns)
         ]
@@ -113,22 +113,23 @@ class Streams:
 
     @property
     def is_bad(self) -> bool:
-        """Whether some tracking is lost now."""
+        """Whether any device has lost tracking now."""
         return any(watch.is_bad for watch in self._watches.values())
 
     def pictures_a_second(self, role: str) -> float:
-        """As they came at first; needs `is_ready`."""
+        """Rate of a camera's first images; requires `is_ready`."""
         period_ns = max(float(np.median(np.diff(self._first_ns[role]))), _LEAST_PERIOD_NS)
         return round(NS_PER_S / period_ns, 1)
 
     def take(self, wait_s: float) -> list[Arrival]:
-        """What has come, in its order; waits a little if nothing has. Says what comes no more."""
+        """Return all arrivals in order; wait a little if there are none. Reports streams that have
+        stopped."""
         out: list[Arrival] = []
         with contextlib.suppress(queue.Empty):
             item = self._waiting.get(timeout=wait_s)
-            out.append(self._told(*item))
-            for _ in range(self._waiting.qsize()):  # no more: they may come faster than they are taken
-                out.append(self._told(*self._waiting.get_nowait()))
+            out.append(self._arrival(*item))
+            for _ in range(self._waiting.qsize()):  # bounded: they may come faster than they are taken
+                out.append(self._arrival(*self._waiting.get_nowait()))
         self._look(out)
         return out
 
@@ -139,11 +140,11 @@ class Streams:
             if (line := watch.look(newest.get(role), now_ns)) is not None:
                 (self._alarm if watch.is_bad else self._say)(line)
         num = Counter(each.role for each in arrivals if isinstance(each.what, Image))
-        for role, eye in self._pictures.items():
-            if (line := eye.look(num[role], now_ns)) is not None:
-                (self._alarm if eye.is_bad else self._say)(line)
+        for role, camera in self._pictures.items():
+            if (line := camera.look(num[role], now_ns)) is not None:
+                (self._alarm if camera.is_bad else self._say)(line)
 
-    def _told(self, role: str, what: Any, at_ns: int) -> Arrival:
+    def _arrival(self, role: str, what: Any, at_ns: int) -> Arrival:
         if isinstance(what, Image):
             t_ns, name = what.t_ns, f"{role} pictures"
             if len(self._first_ns[role]) < _MEASURED:
@@ -155,20 +156,20 @@ class Streams:
         return Arrival(role=role, what=what, t_ns=t_ns if is_kept else None)
 
     def _is_due(self, name: str, t_ns: int) -> bool:
-        """Whether a time lies hardly in the future; one that does would make all that follow late."""
+        """Return whether a time is not far in the future, which would make all later ones out of order."""
         ahead_ns = t_ns - self.clock.now_ns()
         if ahead_ns <= _MOST_AHEAD_NS:
             return True
         self._num_ahead[name] += 1
         if self._num_ahead[name] in (1, 100, 10_000):
             self._alarm(
-                f"{name}: {self._num_ahead[name]} stamps are of the future and are left out, this one by "
+                f"{name}: {self._num_ahead[name]} stamps are in the future and are left out, this one by "
                 f"{ahead_ns / NS_PER_S:.1f} s"
             )
         return False
 
     def _rises(self, name: str, t_ns: int) -> bool:
-        """Whether a time comes after the last of its table; one that does not is left out and said once."""
+        """Return whether a time comes after the last of its stream; others are left out and reported."""
         last_ns = self._last_ns.get(name)
         if last_ns is not None and t_ns <= last_ns:
             self._num_fallen[name] += 1
@@ -176,7 +177,7 @@ class Streams:
                 self._alarm(
                     f"{name}: {self._num_fallen[name]} stamps do not come after the one before them and are "
                     f"left out, this one by {(last_ns - t_ns) / 1e6:.0f} ms: if the device's clock was set, "
-                    "begin anew"
+                    "start again"
                 )
             return False
         self._last_ns[name] = t_ns
@@ -212,7 +213,8 @@ class Streams:
 
 
 def wait_for(streams: Streams, say: Callable[[str], None], *, is_over: Callable[[], bool]) -> bool:
-    """Until all have come, saying every few seconds what has not; False: it was over before."""
+    """Wait until all streams have arrived, and print missing ones every few seconds; False: it ended
+    before."""
     say("waiting for the cameras and for every pose stream")
     next_s = time.monotonic() + _SAY_EVERY_S
     while not streams.is_ready:
@@ -226,10 +228,10 @@ def wait_for(streams: Streams, say: Callable[[str], None], *, is_over: Callable[
 
 
 class PoseListener:
-    """Hears one device's pose stream: messages of ZeroMQ, pushed to an address of ours."""
+    """Receives one device's pose stream: ZeroMQ messages, pushed to an address on this machine."""
 
     def __init__(self, address: str, hear: Callable[[bytes, int], None], now_ns: Callable[[], int]) -> None:
-        """hear: is given each message and when it came, in the listener's thread."""
+        """hear: gets each message and its arrival time, in the listener's thread."""
         import zmq
 
         self._hear, self._now_ns, self._is_over = hear, now_ns, False
@@ -241,12 +243,12 @@ class PoseListener:
             self._socket.bind(address)
         except zmq.ZMQError as error:
             self._context.destroy(0)
-            raise InvalidValueError(f"nobody can listen at {address}: {error}") from error
+            raise InvalidValueError(f"cannot listen on {address}: {error}") from error
         self._thread = threading.Thread(target=self._run, name="poses", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop receiving."""
         self._is_over = True
         self._thread.join(1.0)
         self._context.destroy(0)

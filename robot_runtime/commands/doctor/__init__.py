@@ -1,1 +1,1 @@
-"""`robot-runtime doctor`: whether a robot, its machine and its server are fit for a run."""
+"""`robot-runtime doctor`: checks whether a robot, its machine and its server are ready for a run."""

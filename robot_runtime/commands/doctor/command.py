@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor:
-    """Say what is wrong with a robot, its machine and its server, before anything moves.
+    """Check a robot, its machine and its server before anything moves.
 
-    Looks at kernel, rights, clocks, timers and disk; prints which code robot.toml runs, then runs it: makes
-    the robot's drivers and looks how often they measure and how old that is; asks the server what its policy
-    wants, and how late its answers are. Each finding is fine, doubtful or wrong, with the command that mends
-    it. Exit code 1 if something is wrong. Nothing moves, but for what --measure-latency names.
+    Checks kernel, rights, clocks, timers and disk. Prints which code robot.toml runs, then runs it: makes the
+    robot's drivers, and measures the rate and age of their states. Asks the server what its policy needs, and
+    measures the latency of its answers. Each finding is fine, doubtful or wrong, with the command that fixes
+    it. Exit code 1 if something is wrong. Nothing moves except the parts of --measure-latency.
     """
 
     robot: Annotated[Maybe[str], Positional] = None
-    """robot.toml, or what `run --robot` takes; the machine alone if not given."""
+    """robot.toml, or anything that `run --robot` takes; only the machine is checked if not given."""
     set: Several[str] = ()
-    """Over what robot.toml says: parts.arm.host=172.16.0.3, one or more."""
+    """Values that override robot.toml, one or more, as in parts.arm.host=172.16.0.3."""
     policy: Maybe[PolicyAddress] = None
-    """Address of the policy's server; it is not looked at if not given."""
+    """Address of the policy's server; no server is checked if not given."""
     keys: Maybe[InputFolder] = None
-    """This robot's folder of `robot-runtime keys`, for a server that asks for keys."""
+    """This robot's folder made by `robot-runtime keys`, for a server that requires keys."""
     measure_latency: Several[str] = ()
-    """Parts of which one joint may move by 0.05 rad, to and fro: from command to motion [s]. Cameras that
-    look at this terminal, which flashes: from what happens to the picture's stamp [s]."""
+    """Parts and cameras to measure. One joint of a part moves to and fro by 0.05 rad: latency from command to
+    motion [s]. A camera is pointed at this terminal, which flashes: latency from event to image stamp [s]."""
     yes: bool = False
-    """The robot may move for --measure-latency; asks on the terminal if not given."""
+    """Allow the robot to move for --measure-latency; asks on the terminal if not given."""
     seconds: Seconds = 2.0
-    """How long each device is looked at [s]."""
+    """How long to measure each device [s]."""
     json: Maybe[OutputFile] = None
     """Write the findings to this file, as JSON."""
 
     def main(self) -> int:
-        """Print the findings; returns the exit code."""
+        """Print the findings; return the exit code."""
         from robot_runtime.commands.doctor.machine import look_at_machine
 
-        found = self._said("this machine", look_at_machine(self._control_hz()))
+        found = self._shown("this machine", look_at_machine(self._control_hz()))
         if self.robot is not None:
             found += self._of_robot(self.robot)
         if self.json is not None:
@@ -61,7 +61,7 @@ class Doctor:
         return 1 if num_wrong else 0
 
     def _control_hz(self) -> float:
-        """As the robot's file says, if it can be read; what is wrong with it is said later."""
+        """Return the rate of the robot's file, if it can be read; its faults are reported later."""
         from robot_runtime.robot.config import RunConfig
         from robot_runtime.robot_file import RobotFile
 
@@ -80,22 +80,22 @@ class Doctor:
         try:
             if robot.endswith(".toml"):
                 code = RobotFile.load(robot, self.set).code()
-                found += self._said(
+                found += self._shown(
                     f"code that {robot} runs",
-                    [fine(f"{place} runs", str(each)) for place, each in code.items()],
+                    [fine(f"{key} runs", str(each)) for key, each in code.items()],
                 )
             with open_robot(robot, self.set, failed=failed) as opened:
                 if failed:
-                    found += self._said(robot, map(_failed, *zip(*failed.items(), strict=True)))
-                is_whole = all(place.startswith("operator.") for place in failed)
+                    found += self._shown(robot, map(_failed, *zip(*failed.items(), strict=True)))
+                is_whole = all(key.startswith("operator.") for key in failed)
                 for title, findings in self._looks(opened, is_whole):
-                    found += self._said(title, findings)
+                    found += self._shown(title, findings)
         except RobotRuntimeError as error:
-            found += self._said("robot", [wrong("robot", str(error))])
+            found += self._shown("robot", [wrong("robot", str(error))])
         return found
 
     def _looks(self, opened: "OpenRobot", is_whole: bool) -> Iterator[tuple[str, Iterable[Finding]]]:
-        """What is looked at, in that order: cameras last, as that closes them."""
+        """Yield the checks in order: cameras last, as that check closes them."""
         from robot_runtime.commands.doctor.devices import look_at_cameras, look_at_operator, look_at_parts
         from robot_runtime.commands.doctor.server import look_at_server
         from robot_runtime.core.camera_watch import CameraLimits
@@ -143,7 +143,7 @@ class Doctor:
         yield fine(
             part,
             f"joint {joint + 1} follows after {1e3 * found.delay_s:.0f} ms, {100 * found.gain:.0f} % of the "
-            f"way; in its file: [parts.{part}] latency_s = {found.delay_s:.3f}",
+            f"motion; in its file: [parts.{part}] latency_s = {found.delay_s:.3f}",
         )
 
     def _seen(self, robot: Any, name: str) -> Iterable[Finding]:
@@ -163,13 +163,13 @@ class Doctor:
             return
         yield fine(
             name,
-            f"{1e3 * delay.median_s:.0f} ms after the screen was told to change, quartiles "
+            f"{1e3 * delay.median_s:.0f} ms after the screen was commanded to change, quartiles "
             f"{1e3 * delay.spread_s:.0f} ms apart, {delay.num_changes} changes; the screen's own delay "
             f"is in it; in its file: [cameras.{name}] latency_s, that much more",
         )
 
     def _ask(self, part: str) -> None:
-        """InvalidValueError: nobody said that it may move."""
+        """Ask whether a part may move. InvalidValueError: it may not."""
         if self.yes:
             return
         if not sys.stdin.isatty():
@@ -180,9 +180,9 @@ class Doctor:
             input(f"One joint of {part} will move by 0.05 rad, a few times. Go on? [y/N] ").strip().lower()
             != "y"
         ):
-            raise InvalidValueError(f"{part} was not moved: nobody allowed it")
+            raise InvalidValueError(f"{part} was not moved: the operator did not allow it")
 
-    def _said(self, title: str, findings: Iterable[Finding]) -> list[Finding]:
+    def _shown(self, title: str, findings: Iterable[Finding]) -> list[Finding]:
         from robot_runtime.cli.console import plain_console
 
         with plain_console(is_error=True).status(f"looking at {title}"):
@@ -191,11 +191,11 @@ class Doctor:
         return rows
 
 
-def _failed(place: str, error: RobotRuntimeError) -> Finding:
-    """What of a robot's file cannot be had."""
+def _failed(key: str, error: RobotRuntimeError) -> Finding:
+    """Return the finding on a key of the robot's file whose object could not be made."""
     from robot_runtime.robot_file.make import LacksDeviceError
 
-    text = str(error).removeprefix(f"{place}: ")
+    text = str(error).removeprefix(f"{key}: ")
     if isinstance(error, LacksDeviceError):
-        return doubtful(place, f"not looked at: {text}")
-    return wrong(place, text)
+        return doubtful(key, f"not checked: {text}")
+    return wrong(key, text)

@@ -1,4 +1,4 @@
-"""The robot's parts, sensors and cameras: how often they measure, how old that is, what is wrong with it."""
+"""Checks of the robot's parts, sensors and cameras: rate, age and validity of their measurements."""
 
 import sys
 import time
@@ -24,31 +24,31 @@ from robot_runtime.robot.watched_switch import check_hold_to_run, name_of, open_
 _CAMERA = {
     CameraFault.SILENT: "is it plugged in, and free?",
     CameraFault.FAILED: "is it plugged in, and free?",
-    CameraFault.FROZEN: "begin its stream anew; if its pictures are without noise, as a simulator's: "
+    CameraFault.FROZEN: "restart its stream; if its images have no noise, as in a simulator, set "
     "[camera_limits] has_noise = false",
-    CameraFault.MISSHAPEN: "its driver's read() gives Image(t_ns=..., pixels=...) of its size, which is in "
+    CameraFault.MISSHAPEN: "its driver's read() must return Image(t_ns=..., pixels=...) of the size in "
     "[cameras.{name}]",
-    CameraFault.OLD: "look at the connection, or at [camera_limits]",
+    CameraFault.OLD: "check the connection, or [camera_limits]",
 }
-"""What mends it."""
+"""How to fix each fault."""
 _LOOK_S = 0.001
-"""Between two looks at a part."""
+"""Time between two reads of a part."""
 _SLOW_S = 0.002
-"""A read that takes longer has waited for its device."""
+"""A longer read has waited for its device."""
 _USUAL = 0.95
-"""Of its reads: a busy machine holds single ones up."""
+"""Quantile of the reads that counts: a busy machine delays single ones."""
 _TURNS = 3.0
-"""To each side: more than a joint with a cable through it makes."""
+"""Turns to each side: more than a joint with a cable through it makes."""
 _STOPS = "What stops it."
-"""How the paragraph begins."""
+"""Beginning of the docstring's paragraph."""
 
 
 def look_at_parts(
     robot: Robot, limits: StateLimits, *, seconds: float = 2.0, is_whole: bool = True
 ) -> Iterator[Finding]:
-    """Its parts and sensors, each by itself. Nothing is written to them.
+    """Check each part and sensor by itself; nothing is written to them.
 
-    is_whole: False: some of it could not be made, which was reported; what it lacks is not reported again.
+    is_whole: False: parts that could not be made were reported already, and are not reported again.
     """
     state: RobotState | None = None
     trouble = ""
@@ -73,7 +73,7 @@ def look_at_parts(
     if state is not None:
         if bad := not_finite(state):
             yield wrong(
-                "state", f"not finite: {bad}", "the robot would go to STOP at once: look at that sensor"
+                "state", f"not finite: {bad}", "the robot would go to STOP at once: check that sensor"
             )
         yield from _where(state, robot.limits)
     yield from _stopped(robot.parts)
@@ -82,14 +82,14 @@ def look_at_parts(
 def _alone(robot: Robot) -> Finding:
     try:
         with Lease(robot) as lease:
-            known = ", ".join(lease.keys) or "no driver says which device it is"
+            known = ", ".join(lease.keys) or "no driver declares its device"
             return fine("other controllers", f"none on this machine ({known})")
     except RobotBusyError as error:
         return wrong("other controllers", str(error))
 
 
 def look_at_cameras(robot: Robot, limits: CameraLimits, *, seconds: float = 3.0) -> Iterator[Finding]:
-    """Its cameras, read as a run reads them, all together."""
+    """Check the cameras, read all together as in a run."""
     if not robot.cameras:
         return
     clock = MonotonicClock()
@@ -106,13 +106,13 @@ def look_at_cameras(robot: Robot, limits: CameraLimits, *, seconds: float = 3.0)
             time.sleep(_LOOK_S)
         _, faults = cameras.newest(clock.now_ns())
         refused = {name: cameras.said(name, fault) for name, fault, _ in cameras.newly_refused()}
-        said = {name: cameras.said(name, fault) for name, fault in faults.items()}
+        faulty = {name: cameras.said(name, fault) for name, fault in faults.items()}
     for name, camera in robot.cameras.items():
         size = "{} x {}".format(*camera.size)
-        if name in said or not stamps[name]:
+        if name in faulty or not stamps[name]:
             fault = faults.get(name, CameraFault.SILENT)
             mend = _CAMERA.get(fault, "").format(name=name)
-            yield wrong(f"camera {name}", said.get(name, "gives no picture"), mend)
+            yield wrong(f"camera {name}", faulty.get(name, "gives no image"), mend)
         elif name in refused:
             yield doubtful(f"camera {name}", f"{size}, {_rate(stamps[name])}; {refused[name]}")
         else:
@@ -120,7 +120,7 @@ def look_at_cameras(robot: Robot, limits: CameraLimits, *, seconds: float = 3.0)
 
 
 def look_at_operator(options: Mapping[str, Any]) -> Iterator[Finding]:
-    """Her switches, as the robot's file names them: whether they can be read, and what they are now."""
+    """Check that the operator's switches in the robot's file can be read, and report their state."""
     for name in ("arm", "hold_to_run"):
         switch: Switch | None = options.get(name)
         if switch is None:
@@ -138,11 +138,11 @@ def look_at_operator(options: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def what_stops(driver: object) -> str | None:
-    """The paragraph on what stops it: of its class, of its module, or of that module's package."""
+    """Return the paragraph on what stops a driver, of its class, its module, or that module's package."""
     names = type(driver).__module__.split(".")
     modules = [sys.modules.get(".".join(names[:n])) for n in range(len(names), 0, -1)]
-    for place in (type(driver), *modules):
-        for paragraph in (getattr(place, "__doc__", None) or "").split("\n\n"):
+    for source in (type(driver), *modules):
+        for paragraph in (getattr(source, "__doc__", None) or "").split("\n\n"):
             text = " ".join(paragraph.split())
             if text.startswith(_STOPS):
                 return text.removeprefix(_STOPS).strip()
@@ -150,14 +150,14 @@ def what_stops(driver: object) -> str | None:
 
 
 def _stopped(parts: Mapping[str, object]) -> Iterator[Finding]:
-    """What stops them; parts of which the same is said stand together."""
+    """Report what stops the parts, those with the same text together."""
     together: dict[str, list[str]] = {}
     for name, driver in parts.items():
         if (text := what_stops(driver)) is None:
             yield doubtful(
                 name,
-                f"what stops it: {type(driver).__name__} does not say",
-                f'the paragraph "{_STOPS} ..." in the docstring of the class, or of its file',
+                f"what stops it: {type(driver).__name__} does not document it",
+                f'add a paragraph "{_STOPS} ..." to the docstring of the class, or of its file',
             )
         else:
             together.setdefault(text, []).append(name)
@@ -166,7 +166,7 @@ def _stopped(parts: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def _measured(name: str, driver: Any, limits: StateLimits, seconds: float) -> Finding:
-    """How often a part measures, and how old that is when it is read."""
+    """Measure a part's rate, and the age of its state when it is read."""
     stamps: list[tuple[int, int]] = []
     end_s = time.monotonic() + seconds
     reads_s: list[float] = []
@@ -188,8 +188,8 @@ def _measured(name: str, driver: Any, limits: StateLimits, seconds: float) -> Fi
         return wrong(
             name,
             found,
-            f"a state older than {limits.timeout_ns / 1e6:g} ms makes the robot hold: look at the "
-            "connection, or at [state_limits] timeout_s",
+            f"a state older than {limits.timeout_ns / 1e6:g} ms makes the robot hold: check the "
+            "connection, or [state_limits] timeout_s",
         )
     if (slow_s := float(np.quantile(reads_s, _USUAL))) > _SLOW_S:
         return doubtful(
@@ -201,7 +201,7 @@ def _measured(name: str, driver: Any, limits: StateLimits, seconds: float) -> Fi
 
 
 def _rate(stamps: list[tuple[int, int]]) -> str:
-    """Rate, jitter and age of what was captured at the first, and seen at the second of each pair [ns]."""
+    """Return rate, jitter and age. stamps: (captured, seen) pairs [ns]."""
     if len(stamps) < 2:
         return f"{len(stamps)} measurements"
     taken, seen = (np.array(each) for each in zip(*stamps, strict=True))
@@ -216,7 +216,7 @@ def _rate(stamps: list[tuple[int, int]]) -> str:
 
 
 def _many_turns(limits: JointLimits) -> str:
-    """A range that is more likely in degrees; empty: there is none."""
+    """Return a question on a range that is probably in degrees; empty: there is none."""
     ends = np.maximum(np.abs(limits.q_min), np.abs(limits.q_max))
     widest = int(ends.argmax())
     if not _TURNS < ends[widest] / (2.0 * np.pi) < np.inf:
@@ -226,7 +226,7 @@ def _many_turns(limits: JointLimits) -> str:
 
 
 def _where(state: RobotState, limits: Limits | None) -> Iterator[Finding]:
-    """Whether the parts are inside what they may be told."""
+    """Check whether the parts are inside their limits."""
     declared: Mapping[str, Any] = {} if limits is None else limits.parts
     outside = outside_limits(limits, state)
     for name, part in state.parts.items():

@@ -1,4 +1,4 @@
-"""What the doctor has found: `Finding`, and the table of them."""
+"""`Finding`: one result of the doctor, and the table of findings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """Whether a run should go ahead."""
+    """How a finding affects a run."""
 
     FINE = "fine"
     DOUBTFUL = "doubtful"
@@ -15,26 +15,27 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     what: str
     found: str
     verdict: Verdict = Verdict.FINE
     mend: str = ""
-    """The command, or the sentence, that mends it."""
+    """How to fix it: a command or a sentence."""
 
 
 def fine(what: str, found: str) -> Finding:
+    """Return a finding that a run can go ahead with."""
     return Finding(what, found)
 
 
 def doubtful(what: str, found: str, mend: str = "") -> Finding:
-    """It may do."""
+    """Return a finding that may hinder a run."""
     return Finding(what, found, Verdict.DOUBTFUL, mend)
 
 
 def wrong(what: str, found: str, mend: str = "") -> Finding:
-    """It will not."""
+    """Return a finding that prevents a run."""
     return Finding(what, found, Verdict.WRONG, mend)
 
 
@@ -42,7 +43,7 @@ _COLOURS = {Verdict.FINE: "green", Verdict.DOUBTFUL: "yellow", Verdict.WRONG: "r
 
 
 def print_findings(title: str, findings: Sequence[Finding]) -> None:
-    """As a table, with what mends it below each that is not fine."""
+    """Print findings as a table, with the fix below each that is not fine."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""The machine: kernel, rights, clocks, timers, disk. Looks only; nothing is changed."""
+"""Checks of the machine: kernel, rights, clocks, timers, disk. They change nothing."""
 
 import gc
 import os
@@ -19,14 +19,15 @@ from robot_runtime.robot.scheduling import Pacer, real_time_thread
 
 _SYS = Path("/sys")
 _PRIORITY = 50
-"""Of the control thread."""
+"""Priority of the control thread."""
 _BYTES = 16 << 20
-"""Written on trial."""
+"""Size of the trial write [bytes]."""
 
 
 def look_at_machine(control_hz: float, *, seconds: float = 2.0) -> Iterator[Finding]:
-    """
-    control_hz: of the control loop. seconds: how long its timer is tried.
+    """Check the machine.
+
+    control_hz: rate of the control loop. seconds: how long to test its timer.
     """
     yield _kernel()
     yield _rights()
@@ -95,7 +96,7 @@ def _clock_source() -> Finding:
     for _ in range(n):
         time.monotonic_ns()
     each_ns = (time.perf_counter_ns() - start) / n
-    found = f"{source}, {each_ns:.0f} ns a look"
+    found = f"{source}, {each_ns:.0f} ns a read"
     if each_ns < 1000.0:
         return fine("monotonic clock", found)
     return doubtful(
@@ -104,7 +105,7 @@ def _clock_source() -> Finding:
 
 
 def _wall_clock() -> Finding:
-    """Only files' dates and a server's log use it."""
+    """Check the wall clock, which only files' dates and a server's log use."""
     year = time.gmtime().tm_year
     found = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     if year < 2025:
@@ -113,7 +114,7 @@ def _wall_clock() -> Finding:
 
 
 def _timer(control_hz: float, seconds: float) -> Finding:
-    """The control loop's own timer, without a robot."""
+    """Test the control loop's timer, without a robot."""
     clock, period_ns = MonotonicClock(), round(1e9 / control_hz)
     late: list[int] = []
     skipped = 0

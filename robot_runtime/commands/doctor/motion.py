@@ -1,4 +1,4 @@
-"""Command to motion, measured: one joint moves a little and back, and its encoder says when.
+"""Measures the latency from command to motion: one joint moves a little and back, and its encoder is read.
 
 sent      ╭╮   ╭╮          q0 + a (1 - cos 2πt/T) / 2, a few times
 measured   ╭╮   ╭╮         the same later: the shift that fits best is the delay
@@ -28,9 +28,9 @@ def measure_motion(
     amplitude: float = 0.05,
     control_hz: float = 500.0,
 ) -> tuple[Any, int]:
-    """Move one joint of a part to and fro; returns its `calibration.latency.Latency`, and which joint it was.
+    """Move one joint of a part to and fro; return its `calibration.latency.Latency`, and the joint's index.
 
-    joint: from 0; None: the one that is farthest from the ends of its range, counted from the last.
+    joint: from 0; None: the last of the joints that are far from the ends of their ranges.
     amplitude: [rad]. InvalidValueError: there is no room, or the joint does not follow.
     """
     calibration = provider("calibration")
@@ -45,20 +45,18 @@ def measure_motion(
     if not limits.q_min[joint] < q[joint] + up < limits.q_max[joint]:
         raise InvalidValueError(f"joint {joint + 1} of {part} has no room for {amplitude:g} rad")
 
-    def way(t_s: float) -> dict[str, np.ndarray] | None:
+    def path(t_s: float) -> dict[str, np.ndarray] | None:
         if t_s > _COUNT * _PERIOD_S + calibration.LONGEST_S:
             return None
-        told = np.array(q)
+        target = np.array(q)
         if t_s < _COUNT * _PERIOD_S:
-            told[joint] += 0.5 * up * (1.0 - np.cos(2.0 * np.pi * t_s / _PERIOD_S))
-        return {part: told}
+            target[joint] += 0.5 * up * (1.0 - np.cos(2.0 * np.pi * t_s / _PERIOD_S))
+        return {part: target}
 
-    moved = move_joints(robot, way, clock=clock, control_hz=control_hz)
+    moved = move_joints(robot, path, clock=clock, control_hz=control_hz)
     found = calibration.latency_of(*_series(moved, part, joint))
     if found.problem:
-        raise InvalidValueError(
-            f"joint {joint + 1} of {part}: {found.problem}; there is no delay to be found in that"
-        )
+        raise InvalidValueError(f"joint {joint + 1} of {part}: {found.problem}; no delay can be measured")
     return found, joint
 
 
@@ -72,11 +70,11 @@ def _series(
         arm = each.state.arm(part)
         t_ns = each.state.t_ns if arm.t_ns is None else arm.t_ns
         seen[(t_ns - began_ns) / 1e9] = arm.q[joint]
-    sent_s, told = np.array(sent).T
-    return sent_s, told, np.array([*seen]), np.array([*seen.values()])
+    sent_s, targets = np.array(sent).T
+    return sent_s, targets, np.array([*seen]), np.array([*seen.values()])
 
 
 def _roomiest(q: np.ndarray, limits: JointLimits) -> int:
-    """The last of the joints that have much room to both sides: it moves least of the arm."""
+    """Return the last of the joints with much room to both sides: it moves the least of the arm."""
     room = np.minimum(q - limits.q_min, limits.q_max - q)
     return int(np.flatnonzero(room >= 0.5 * room.max())[-1])

@@ -1,4 +1,4 @@
-"""A camera's latency, measured with this terminal: it turns white and black, and the camera looks at it."""
+"""Measures a camera's latency: this terminal turns white and black, and the camera looks at it."""
 
 import sys
 import time
@@ -15,13 +15,13 @@ from robot_runtime.providers import provider
 _NUM_CHANGES = 24
 _SHORTEST_S, _LONGEST_S = 0.25, 0.55
 _WHITE, _BLACK = "\x1b[?5h", "\x1b[?5l"
-"""Reverse video on and off (DECSCNM); the whole screen of any terminal."""
+"""Reverse video on and off (DECSCNM), which changes the whole screen of any terminal."""
 _MIDDLE = 4
-"""The middle quarter of the picture counts: 1 / _MIDDLE of its sides is cut off at each."""
+"""The middle quarter of the image counts: 1 / _MIDDLE of it is cut off at each side."""
 
 
 def measure_camera(camera: Camera, *, show: Callable[[bool], None] | None = None, seed: int = 0) -> Any:
-    """Flash, and find (a `calibration.flash.Delay`) by how much the camera's stamps come after.
+    """Flash the screen; return the delay of the camera's stamps, a `calibration.flash.Delay`.
 
     show: turns the screen white (True) or black; None: this terminal.
     InvalidValueError: brightness does not follow the screen.
@@ -68,4 +68,4 @@ def _terminal(is_white: bool) -> None:
 
 
 SECONDS = _NUM_CHANGES * (_SHORTEST_S + _LONGEST_S) / 2 + 1.0
-"""That it takes [s]."""
+"""Duration of the measurement [s]."""

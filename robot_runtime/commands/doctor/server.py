@@ -1,4 +1,4 @@
-"""The server and its policy: whether it is there, fits the robot by name, and answers in time."""
+"""Checks of the server and its policy: whether it is reachable, fits the robot, and answers in time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,8 @@ from robot_runtime.wire.messages import Welcome
 def look_at_server(
     robot: Robot, policy: str, options: dict[str, Any], *, timeout_s: float = 5.0
 ) -> Iterator[Finding]:
-    """
+    """Check the server and its policy.
+
     policy: the server's address. options: of the session: name, keys.
     """
     try:
@@ -62,7 +63,7 @@ def look_at_server(
 
 
 def _demands(robot: Robot, welcome: Welcome, state: Any) -> Iterator[Finding]:
-    """What the policy wants of the robot, by name."""
+    """Check the parts and cameras that the policy needs, by name."""
     info = welcome.info
     yield fine("policy moves", ", ".join(info.action_spec.names))
     try:

@@ -1,1 +1,1 @@
-"""`python -m scripts.bench faults`: what happens when something is late, wrong or gone, and how often."""
+"""`python -m scripts.bench faults`: injects faults and measures the robot's reaction."""

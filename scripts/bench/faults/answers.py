@@ -1,4 +1,4 @@
-"""Rows 4 to 6: answers that are somebody else's, none at all, or more than a robot can do."""
+"""Rows 4 to 6: answers that belong to other requests, are invalid, or exceed the robot's limits."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -27,14 +27,15 @@ from scripts.bench.faults.servers import PolicyProcess
 from scripts.bench.faults.table import Fault, Figure, Injection
 
 DELIVERIES = 2_000
-"""Of each injection; fifty of them are 1e5."""
+"""Requests of each injection; fifty injections make 1e5."""
 WAIT_S = 5.0
 
 # ---- 4: replies out of place -------------------------------------------------------------------------------
 
 
 def stray_replies(times: int) -> Iterator[Injection]:
-    """Requests through a real socket, each answered rightly and wrongly; then a robot on such answers."""
+    """Send requests through a real socket, with right and wrong answers to each; then run a robot on such
+    answers."""
     with HostileProcess(NamedRows, strays) as server, PolicyClient(server.address, schema=FRANKA) as client:
         client.wait_until_ready()
         asker = _Asker(client)
@@ -56,7 +57,7 @@ def stray_replies(times: int) -> Iterator[Injection]:
 
 
 class _Asker:
-    """Asks one request after the other; gives one in ten up before its answer comes."""
+    """Sends one request after the other, and cancels one in ten before its answer comes."""
 
     def __init__(self, client: PolicyClient) -> None:
         self._client, self._next_id, self._epoch = client, 0, client.new_epochs()
@@ -113,7 +114,7 @@ EACH_S = 0.1
 
 
 def no_answers(times: int) -> Iterator[Injection]:
-    """A broken policy behind our server, which looks at its rows; then a server that does not look."""
+    """Run a broken policy behind our server, which checks its rows; then a server that does not check."""
     with PolicyProcess(Broken) as server:
         yield _of_nonsense(run(server.address, _for_seconds(times * EACH_S)))
     with HostileProcess(Swing, nonsense) as server:
@@ -147,7 +148,7 @@ def _of_nonsense(of: Run) -> Injection:
 
 
 def wild_answers(times: int) -> Iterator[Injection]:
-    """One run on answers that no robot can follow."""
+    """Run once on answers that no robot can follow."""
     with PolicyProcess(Wild) as server:
         of = run(server.address, _for_seconds(times * 0.25))
     greatest = shares(joints(of.record.ticks), of.limits.joints)

@@ -22,7 +22,7 @@ from scripts.harness import write_result
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Faults are what these runs are full of."""
+    """Silence warnings, of which these runs are full."""
     logger = logging.getLogger("robot_runtime")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -34,16 +34,16 @@ def _without_warnings() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFaults:
-    """Inject every fault that a policy's runtime has to survive, and look at what the robot does.
+    """Inject every fault that a policy's runtime has to survive, and measure the robot's reaction.
 
-    Real processes, sockets and disks are broken under a robot that moves. Each row has figures to hold; a row
-    in which anything happens that it does not define is missed, too. Exit code 1 if a row is.
+    Breaks real processes, sockets and disks under a moving robot. Each row has limits on its figures; a row
+    in which anything undefined happens has failed, too. Exit code 1 if a row has failed.
     """
 
     rows: Several[Annotated[int, Within(1, 19)]] = ()
-    """Numbers of rows; all of them if not given."""
+    """Numbers of the rows to run; all if not given."""
     repeats: Maybe[Count] = None
-    """Injections of each row; what each row has for usual if not given."""
+    """Injections of each row; the row's own number if not given."""
     json: Maybe[OutputFile] = None
     """Write the results to this file, as JSON."""
 
@@ -63,7 +63,7 @@ class BenchFaults:
                 bar = progress.add_task(f"{fault.number:2} {fault.name}", total=times, note="")
                 verdicts.append(verdict_of(fault, times, partial(progress.update, bar)))
                 progress.update(bar, completed=times, note=verdicts[-1].word)
-                if self.json is not None:  # a row that hangs takes no other with it
+                if self.json is not None:  # so that a row that hangs loses no other
                     write_result(self.json, {"rows": [each.to_plain() for each in verdicts]})
         return verdicts
 
@@ -74,7 +74,7 @@ class BenchFaults:
 
 
 def verdict_of(fault: Fault, times: int, on_injection: Callable[..., object] = lambda **of: None) -> Verdict:
-    """Inject one row's fault so often. on_injection: is told how many there were, as `completed`."""
+    """Inject one row's fault `times` times. on_injection: gets the number so far, as `completed`."""
     start_s = time.monotonic()
     if missing := fault.missing():
         return Verdict(fault=fault, injections=0, judged=(), surprises=(), seconds=0.0, missing=missing)
@@ -84,14 +84,14 @@ def verdict_of(fault: Fault, times: int, on_injection: Callable[..., object] = l
         for injection in fault.inject(times):
             injections.append(injection)
             on_injection(completed=sum(each.count for each in injections))
-    except Exception as raised:  # whatever it is, the row does not define it
+    except Exception as raised:  # any error is undefined behaviour of the row
         words = str(raised) or traceback.extract_tb(raised.__traceback__)[-1].line
         error = f"after {len(injections)} runs: {type(raised).__name__}: {words}"
     return judge(fault, injections, seconds=time.monotonic() - start_s, error=error)
 
 
 def show(console: Console, verdicts: Sequence[Verdict]) -> None:
-    """The table, and what was a surprise."""
+    """Print the table, and all surprises."""
     table = Table("#", "fault", "figure", "median", "worst", "at most", "n", "verdict")
     for verdict in verdicts:
         first = [str(verdict.fault.number), verdict.fault.name]

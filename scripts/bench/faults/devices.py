@@ -1,4 +1,5 @@
-"""Rows 10, 11 and 16: robots behind their real protocols that are gone, in reflex, or left alone."""
+"""Rows 10, 11 and 16: robots behind their real protocols that disappear, go into reflex, or lose their
+runtime."""
 
 import importlib.util
 import os
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     from sim.devices.franka import FrankaRobot
 
 PATIENT_S = 0.5
-"""How long a simulated robot may be silent where that is not the fault: the machine is busy [s]."""
+"""How long a simulated robot may be silent without a fault, as the machine is busy [s]."""
 SILENT_S = 1.0
-"""After so long its connection has ended [s]."""
+"""Time after which its connection has ended [s]."""
 STANDS = 0.05
-"""Joints that are slower than this stand [rad/s]."""
+"""Joints that are slower than this are stationary [rad/s]."""
 
 
 def no_franka() -> str:
@@ -44,7 +45,7 @@ def no_franka() -> str:
 
 @contextmanager
 def franka(folder: Path) -> "Iterator[FrankaRobot]":
-    """A simulated FR3 behind its real protocol."""
+    """Start a simulated FR3 behind its real protocol."""
     from sim.devices.franka import FrankaRobot
 
     robot = FrankaRobot(folder)
@@ -56,7 +57,7 @@ def franka(folder: Path) -> "Iterator[FrankaRobot]":
 
 @contextmanager
 def driven(robot: "FrankaRobot", folder: Path, **options: Any) -> "Iterator[FrankaArm]":
-    """Its driver, as it is on a robot but for the kernel."""
+    """Open its driver, as on a robot except for the real-time kernel."""
     from drivers.franka import FrankaArm
 
     arm = FrankaArm(robot.host, needs_real_time=False, log_folder=folder, **options)
@@ -67,7 +68,7 @@ def driven(robot: "FrankaRobot", folder: Path, **options: Any) -> "Iterator[Fran
 
 
 def until(is_so: Callable[[], bool], timeout_s: float) -> float | None:
-    """How long it took [ms]; None: longer than that."""
+    """Return how long it took [ms]; None: longer than the timeout."""
     start_s = time.monotonic()
     while not is_so():
         if time.monotonic() - start_s > timeout_s:
@@ -77,10 +78,8 @@ def until(is_so: Callable[[], bool], timeout_s: float) -> float | None:
 
 
 def rest_ms(robot: "FrankaRobot") -> float | None:
-    """How long it takes until it stands for 0.2 s, or its connection ends and it stands [ms of its own time].
-
-    None: it moves for more than 3 s.
-    """
+    """Return the time until the robot is stationary for 0.2 s, or its connection ends while it is stationary
+    [ms of its own time]; None: it moves for more than 3 s."""
     first = last = seen = robot.num_states
     seen_s = time.monotonic()
     while (now := robot.num_states) - last < 200 and now - first < 3000:
@@ -95,7 +94,7 @@ def rest_ms(robot: "FrankaRobot") -> float | None:
 
 
 def swing_until(arm: "FrankaArm", is_over: Callable[[float], bool]) -> None:
-    """Move the arm to and fro, from where it is; DriverError: as it comes."""
+    """Move the arm to and fro from where it is; raises any DriverError."""
     start, start_s = arm.read().q, time.monotonic()
     while not is_over(passed_s := time.monotonic() - start_s):
         q = start + np.array([0.1 * np.sin(4.0 * passed_s), 0, 0, 0, 0, 0, 0])
@@ -108,7 +107,7 @@ def swing_until(arm: "FrankaArm", is_over: Callable[[float], bool]) -> None:
 
 
 def lost_drivers(times: int) -> Iterator[Injection]:
-    """On any robot, then with a Franka whose process is stopped or killed, in the middle of a run."""
+    """Lose the driver of an ideal robot, then stop or kill a Franka's process in the middle of a run."""
     with PolicyProcess(Swing) as server:
         yield from drivers_that_hold(server.address, times * 3 // 5)
         for i in range(max(2, times // 5)):
@@ -120,7 +119,7 @@ def lost_drivers(times: int) -> Iterator[Injection]:
 
 
 def gone(address: str, robot: "FrankaRobot", arm: "FrankaArm", *, is_killed: bool) -> Injection:
-    """A Franka's side of the connection dies, or stops, while a policy moves it."""
+    """Kill or stop a Franka's side of the connection while a policy moves it."""
 
     def make_robot(clock: MonotonicClock) -> Robot:
         ideal = ideal_robot(clock)
@@ -152,7 +151,7 @@ _REFLEXES_A_ROBOT = 20
 
 
 def reflexes(times: int) -> Iterator[Injection]:
-    """One arm, which falls into reflex again and again while it moves, and is recovered by its operator."""
+    """Trigger reflexes of one arm again and again while it moves; its operator recovers it."""
     for begun in range(0, times, _REFLEXES_A_ROBOT):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -162,7 +161,7 @@ def reflexes(times: int) -> Iterator[Injection]:
 
 
 def reflex(robot: "FrankaRobot", arm: "FrankaArm", folder: Path) -> Injection:
-    """From the reflex to the fault; then whether it stays one, and where the arm goes on from."""
+    """Time from the reflex to the fault; then check that it stays one, and where the arm resumes."""
     found: list[str] = []
     swing_until(arm, lambda passed_s: passed_s > 0.3)
     arm.stop()
@@ -172,7 +171,7 @@ def reflex(robot: "FrankaRobot", arm: "FrankaArm", folder: Path) -> Injection:
     if "joint_reflex" not in arm.fault:
         found.append(f"a reflex was called: {arm.fault or 'nothing'}")
     logs = sorted(folder.glob("franka-*.csv"))
-    for _ in range(20):  # it stays where it is, whatever is asked
+    for _ in range(20):  # it stays where it is, whatever is commanded
         try:
             arm.write(JointCommand(q=np.zeros(7)))
             found.append("it took a command before it was recovered")
@@ -196,7 +195,7 @@ def reflex(robot: "FrankaRobot", arm: "FrankaArm", folder: Path) -> Injection:
 
 
 def left_alone(times: int) -> Iterator[Injection]:
-    """The process that drives a Franka, or a ROS base, is killed or stopped while it moves."""
+    """Kill or stop the process that drives a Franka, or a ROS base, while it moves."""
     with tempfile.TemporaryDirectory() as folder:
         with franka(Path(folder)) as robot:
             for i in range(max(2, times * 2 // 5)):
@@ -214,7 +213,7 @@ def _owner(call: str) -> subprocess.Popen[str]:
 
 
 def move_franka(host: str, folder: str) -> None:
-    """In a process of its own: move until killed."""
+    """Move until killed, in its own process."""
     from drivers.franka import FrankaArm
 
     arm = FrankaArm(host, needs_real_time=False, log_folder=folder, state_timeout_s=PATIENT_S)
@@ -224,7 +223,7 @@ def move_franka(host: str, folder: str) -> None:
 
 
 def abandoned_franka(robot: "FrankaRobot", folder: str, number: signal.Signals) -> Injection:
-    """Until the arm stands; and whether the driver's own process ends, where its owner is dead."""
+    """Wait until the arm is stationary, and check that the driver's process ends when its owner is dead."""
     owner = _owner(f"move_franka({robot.host!r}, {folder!r})")
     until(lambda: robot.speed > 4 * STANDS, 5.0)
     os.kill(owner.pid, number)
@@ -238,7 +237,7 @@ def abandoned_franka(robot: "FrankaRobot", folder: str, number: signal.Signals) 
 
 
 def move_base(url: str) -> None:
-    """In a process of its own: drive until killed."""
+    """Drive until killed, in its own process."""
     from drivers.ros import RosBase
     from drivers.rosbridge import RosBridge
 
@@ -251,7 +250,8 @@ def move_base(url: str) -> None:
 
 
 def abandoned_base(number: signal.Signals) -> Injection:
-    """Until the base stands, by its own controller's timeout: nobody else can stop it."""
+    """Wait until the base is stationary, by the timeout of its own controller, the only one that can stop
+    it."""
     from sim.devices.ros import RosRobot
 
     with RosRobot(command_timeout_s=0.5) as robot:

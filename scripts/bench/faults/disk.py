@@ -19,7 +19,7 @@ from scripts.bench.faults.servers import PolicyProcess
 from scripts.bench.faults.table import Fault, Figure, Injection
 
 _NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
-"""Where a disk of its own can be mounted without being root."""
+"""Command prefix with which a disk can be mounted without being root."""
 
 
 def no_recorder() -> str:
@@ -35,7 +35,7 @@ def no_small_disk() -> str:
 
 
 def _lines(command: list[str]) -> Iterator[dict]:
-    """What a process of ours says, one JSON value a line."""
+    """Yield the output of a child process, one JSON value a line."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -53,7 +53,7 @@ AROUND_NS = NS_PER_S // 4
 
 
 def full_disks(times: int) -> Iterator[Injection]:
-    """A robot runs, and beside it a recording fills one small disk after the other."""
+    """Run a robot while a recording beside it fills one small disk after the other."""
     program = f"from {__name__} import in_small_disks; in_small_disks({times})"
     found: list[dict] = []
 
@@ -64,11 +64,11 @@ def full_disks(times: int) -> Iterator[Injection]:
     with PolicyProcess(Swing) as server:
         of = run(server.address, interfere)
     for each in found:
-        told = each["full_ns"]
+        full_ns = each["full_ns"]
         yield Injection(
             figures={
                 "finished episodes lost": float(bool(each["lost"])),
-                "missed ticks": missed_ticks(of, told - AROUND_NS, told + AROUND_NS),
+                "missed ticks": missed_ticks(of, full_ns - AROUND_NS, full_ns + AROUND_NS),
                 "episodes before": float(each["finished"]),
             },
             surprises=tuple(filter(None, (each["lost"], each["otherwise"]))),
@@ -77,7 +77,8 @@ def full_disks(times: int) -> Iterator[Injection]:
 
 
 def in_small_disks(times: int) -> None:
-    """In a mount namespace: record onto disks of drawn size until they are full; a line of JSON for each."""
+    """Record onto disks of random size until they are full, in a mount namespace; print a line of JSON for
+    each."""
     from robot_runtime.dataset.recorder import DatasetRecorder
     from robot_runtime.dataset.staged_episode import RecordingFailedError
     from scripts.bench.faults.recordings import RECORDING, missing, record_episode
@@ -88,15 +89,15 @@ def in_small_disks(times: int) -> None:
             kilobytes = rng.randint(500, 1000)
             mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder]
             subprocess.run(mount, check=True)
-            data, said = Path(folder) / "dataset", "it took all"
+            data, outcome = Path(folder) / "dataset", "it took all"
             with DatasetRecorder(data, RECORDING) as recorder:
                 try:
                     for episode in range(1000):
                         record_episode(recorder, episode)
                 except RecordingFailedError as error:
-                    said = str(error)
+                    outcome = str(error)
                 full_ns, finished = time.monotonic_ns(), recorder.num_episodes
-            otherwise = "" if "the disk is full" in said else f"a full disk was called: {said}"
+            otherwise = "" if "the disk is full" in outcome else f"a full disk was called: {outcome}"
             lost = missing(data, finished, numbered=True)
             print(
                 json.dumps({"full_ns": full_ns, "finished": finished, "lost": lost, "otherwise": otherwise}),
@@ -109,7 +110,7 @@ def in_small_disks(times: int) -> None:
 
 
 def killed_recordings(times: int) -> Iterator[Injection]:
-    """Recordings ended by kill -9 at drawn moments, three times in each folder."""
+    """Kill recordings with kill -9 at random moments, three times in each folder."""
     program = f"from {__name__} import in_kills; in_kills({times})"
     for each in _lines([sys.executable, "-c", program]):
         lost = (each["lost"],) if each["lost"] else ()
@@ -124,7 +125,7 @@ def killed_recordings(times: int) -> Iterator[Injection]:
 
 
 def in_kills(times: int) -> None:
-    """In a process that may import LeRobot: a line of JSON for each kill."""
+    """Kill recordings in a process that may import LeRobot; print a line of JSON for each."""
     from scripts.bench.faults.recordings import killed_recorder, missing
 
     os.environ["OMP_NUM_THREADS"] = "1"

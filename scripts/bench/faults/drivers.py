@@ -1,4 +1,4 @@
-"""Row 10, on any robot: drivers that are silent, late, back in time, without numbers, or raise."""
+"""Row 10, on an ideal robot: drivers that are silent, late, go back in time, return NaN, or raise."""
 
 import time
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ WRONG_S = 0.3
 
 
 class WrongArm:
-    """An arm that is where it was told to be; `way` says what is wrong with its driver."""
+    """Arm that follows commands exactly; `way` is the fault of its driver."""
 
     num_joints = 7
 
@@ -42,7 +42,7 @@ class WrongArm:
         self._last = self._measured(clock.now_ns())
         self.way, self.since_ns = "", 0
         self.stopped_ns = 0
-        """When `stop` was called last [ns]."""
+        """Time of the last call of `stop` [ns]."""
 
     def read(self) -> ArmState:
         t_ns = self._clock.now_ns()
@@ -80,7 +80,7 @@ def _robot(arms: list[WrongArm], clock: MonotonicClock) -> Robot:
 
 
 def drivers_that_hold(address: str, times: int) -> Iterator[Injection]:
-    """One run, in which the driver is silent, goes back in time, or blocks, by turns."""
+    """Run once with a driver that in turn is silent, goes back in time, or blocks."""
     arms: list[WrongArm] = []
     found: list[tuple[str, int]] = []
 
@@ -106,15 +106,15 @@ def drivers_that_hold(address: str, times: int) -> Iterator[Injection]:
 
 
 def _beyond(of: Run, since_ns: int) -> float:
-    """Largest step of the commands around a block, of what one period allows."""
+    """Return the largest step of the commands around a block, relative to what one period allows."""
     ticks = of.between(since_ns - NS_PER_S // 50, since_ns + NS_PER_S // 5)
-    told = [tick.command.arm for tick in ticks]
-    q = np.array([each.q for each in told if isinstance(each, JointCommand)])
+    commands = [tick.command.arm for tick in ticks]
+    q = np.array([each.q for each in commands if isinstance(each, JointCommand)])
     return float((np.abs(np.diff(q, axis=0)) / (of.limits.dq_max * PERIOD_S)).max())
 
 
 def driver_that_ends(address: str, way: str) -> Injection:
-    """One run, which the driver ends."""
+    """Run once with a driver that ends the run."""
     arms: list[WrongArm] = []
 
     def interfere(running: Running) -> None:

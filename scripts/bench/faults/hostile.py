@@ -1,7 +1,7 @@
-"""A server that breaks its word: `HostileProcess` speaks our protocol, and says what a server may not say.
+"""`HostileProcess`: a server that speaks our protocol and violates it.
 
-Beside the right answer of each request: that answer again, answers that are long over, rows of nobody, of
-another epoch, session or robot; or rows that are no numbers, or too many of them.
+Beside the right answer to each request it sends that answer again, old answers, rows of unknown requests, of
+another epoch, session or robot; or rows that are not numbers, or too many of them.
 """
 
 import random
@@ -25,16 +25,16 @@ from scripts.bench.faults.servers import START_S, fresh_processes
 
 HEARTBEAT_NS = NS_PER_S
 REMEMBERED, NUM_WRONG = 64, 8
-"""Answers that it says again; wrong ones for each right one, few enough for a queue of 32 messages."""
+"""Answers that it repeats; wrong answers for each right one, few enough for a queue of 32 messages."""
 Spoil = Callable[[list[Packet], list[Packet], random.Random], Iterator[Packet]]
-"""What is sent for a request: of its right answer, in parts, and of those that were before it."""
+"""Function that returns what is sent for a request, from its right answer in parts and earlier answers."""
 
 
 class HostileProcess:
-    """One of them, in a process of its own; ready once constructed. A context manager."""
+    """Hostile server in its own process; ready once constructed. A context manager."""
 
     def __init__(self, make: Callable[[], Policy], spoil: Spoil, *, seed: int = 0) -> None:
-        """spoil: a function of a module: the process gets its name."""
+        """spoil: a module's function, which the process imports by name."""
         context = fresh_processes()
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(make, spoil, seed, theirs), daemon=True)
@@ -45,7 +45,7 @@ class HostileProcess:
         self.address: str = self._pipe.recv()
 
     def num_sent(self) -> int:
-        """Packets of rows so far, right and wrong."""
+        """Number of packets of rows so far, right and wrong."""
         self._pipe.send(None)
         return int(self._pipe.recv())
 
@@ -58,7 +58,7 @@ class HostileProcess:
 
 
 def strays(right: list[Packet], before: list[Packet], rng: random.Random) -> Iterator[Packet]:
-    """The right answer, among ones that are doubled, late, early, somebody else's or nobody's."""
+    """Yield the right answer among answers that are doubled, late, early, of another robot or of none."""
     wrong = [_stray(rng.choice([*right, *before]), rng) for _ in range(NUM_WRONG)]
     places = sorted(rng.randint(0, len(wrong)) for _ in right)
     for i, packet in enumerate(wrong):
@@ -73,7 +73,7 @@ def strays(right: list[Packet], before: list[Packet], rng: random.Random) -> Ite
 
 
 def _stray(packet: Packet, rng: random.Random) -> Packet:
-    """One that is out of place: as it was, or named anew."""
+    """Return a stray packet: an earlier one, or one with other identifiers."""
     part = packet.message
     assert isinstance(part, ChunkPart)
     pick = rng.randrange(5)
@@ -88,7 +88,7 @@ def _stray(packet: Packet, rng: random.Random) -> Packet:
 
 
 def nonsense(right: list[Packet], before: list[Packet], rng: random.Random) -> Iterator[Packet]:
-    """Two answers of three are no rows: NaN, infinite, too wide, too many, none."""
+    """Yield answers of which two in three are invalid: NaN, infinite, too wide, too many rows, none."""
     if rng.random() < 1.0 / 3.0:
         yield from right
         return
@@ -136,7 +136,7 @@ def _serve(make: Callable[[], Policy], spoil: Spoil, seed: int, pipe: Connection
 
 
 def right_answer(packet: Packet, policy: Policy) -> list[Packet]:
-    """What the policy says, one packet for each of its blocks."""
+    """Return the policy's answer, one packet for each of its blocks."""
     request = packet.message
     assert isinstance(request, ChunkRequest)
     blocks = [np.asarray(rows, dtype=float) for rows in policy.infer(request)]

@@ -39,7 +39,7 @@ STEPS_S = (3600, -3600, 0, -86_400, 86_400, -1, 0, 1, 7 * 86_400)
 
 
 def set_clocks(times: int) -> Iterator[Injection]:
-    """Robot and server, both in processes whose wall clock is set again and again."""
+    """Run robot and server in processes whose wall clock is set again and again."""
     with TemporaryDirectory() as folder:
         program = f"from {__name__} import in_set_time; in_set_time({times})"
         done = subprocess.run(
@@ -56,7 +56,7 @@ def set_clocks(times: int) -> Iterator[Injection]:
 
 
 def in_set_time(times: int) -> None:
-    """In a process with a `WallClock`: run a robot, set the clock, and print an `Injection` as JSON."""
+    """Run a robot in a process with a `WallClock`, set the clock, and print an `Injection` as JSON."""
     before_s: list[float] = []
 
     def interfere(running: Running) -> None:
@@ -108,7 +108,7 @@ GRAB_S = 0.05
 
 
 def take_cores(times: int) -> Iterator[Injection]:
-    """Runs beside a busy process for each core and one more, and with threads here that compute."""
+    """Run beside one busy process more than there are cores, and with threads here that compute."""
     for i in range(times):
         way = tuple(WAYS)[i % len(WAYS)]
         with ExitStack() as busy:
@@ -118,7 +118,7 @@ def take_cores(times: int) -> Iterator[Injection]:
 
 
 def overloaded(way: str) -> Injection:
-    """way: one of `WAYS`."""
+    """Run under load. way: one of `WAYS`."""
     over = threading.Event()
 
     def interfere(running: Running) -> None:
@@ -146,7 +146,7 @@ def overloaded(way: str) -> Injection:
 
 
 def lateness_ns(of: Run, start_ns: int, end_ns: int) -> np.ndarray:
-    """How late ticks were after deadlines, of which half of them are on time [ns]."""
+    """Return the lateness of ticks, relative to deadlines that half of them meet [ns]."""
     period_ns = round(PERIOD_S * NS_PER_S)
     times = np.array([tick.now_ns for tick in of.between(start_ns, end_ns)])
     usual = np.median((times - times[0] + period_ns // 2) % period_ns) - period_ns // 2
@@ -174,7 +174,7 @@ def _compute(over: threading.Event) -> None:
 
 
 def _grab(over: threading.Event) -> None:
-    """Hold the interpreter for about 50 ms at a time: one call into C that does not let go of it."""
+    """Hold the interpreter lock for about 50 ms at a time, in a C call that does not release it."""
     numbers = list(np.random.default_rng(9).random(100_000))
     start_s = time.perf_counter()
     sorted(numbers)

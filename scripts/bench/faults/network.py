@@ -30,14 +30,14 @@ from scripts.bench.faults.table import Fault, Figure, Injection
 
 
 def kill_servers(times: int) -> Iterator[Injection]:
-    """One run after the other; in each the server is killed once, at a drawn moment."""
+    """Run again and again; kill the server once in each run, at a random moment."""
     rng = random.Random(1)
     for _ in range(times):
         yield killed(moving_s=rng.uniform(0.1, 0.5))
 
 
 def killed(*, moving_s: float) -> Injection:
-    """A server killed with -9 while the robot moves, and back once the robot stands."""
+    """Kill the server with -9 while the robot moves; start it again once the robot is stationary."""
     server = PolicyProcess(Swing)
 
     def interfere(running: Running) -> None:
@@ -58,7 +58,7 @@ def killed(*, moving_s: float) -> Injection:
 
 
 def figures_of_loss(of: Run, killed_ns: int) -> dict[str, float]:
-    """What became of a robot whose server was lost and came back."""
+    """Return the figures of a robot whose server was lost and came back."""
     lost_ns, back_ns = of.said(SERVER_LOST, killed_ns), of.said(SERVER_BACK, killed_ns)
     assert lost_ns is not None
     assert back_ns is not None
@@ -79,7 +79,7 @@ def figures_of_loss(of: Run, killed_ns: int) -> dict[str, float]:
 
 
 def rest_after(of: Run, held_ns: int, resumed_ns: int) -> int:
-    """How long after a moment the last command was that was not the one before [ns]; 0: it stood already."""
+    """Return the time from a moment to the last change of the command [ns]; 0: it was stationary already."""
     ticks = of.between(held_ns, resumed_ns)
     q = joints(ticks)
     moves = np.flatnonzero((np.diff(q, axis=0) != 0.0).any(axis=1))
@@ -90,7 +90,7 @@ def rest_after(of: Run, held_ns: int, resumed_ns: int) -> int:
 
 
 def slow_servers(times: int) -> Iterator[Injection]:
-    """One run in which every answer is late, by 0 to 2 plans; one of a server that is stopped and goes on."""
+    """Run once with every answer late by 0 to 2 plans, and once with a server that is paused and resumed."""
     rng = random.Random(2)
     late_s = tuple(rng.uniform(0.0, 0.8) for _ in range(max(1, times * 4 // 5)))
 
@@ -113,11 +113,11 @@ def slow_servers(times: int) -> Iterator[Injection]:
 
 
 def _of_slow(of: Run, count: int) -> Injection:
-    told_s = of.record.summary()["stalled_s"]
+    reported_s = of.record.summary()["stalled_s"]
     return Injection(
         figures={
             "stale rows run": float(num_stale(of)),
-            "stood and not told": max(0.0, standing_s(of) - told_s),
+            "stood and not told": max(0.0, standing_s(of) - reported_s),
             "requests at once": float(of.most_in_flight),
         },
         surprises=surprises(of),
@@ -131,7 +131,8 @@ BURST_S, GAP_S = 0.02, 0.25
 
 
 def lose_networks(times: int) -> Iterator[Injection]:
-    """Runs through a proxy: bursts of 20 ms, gaps of 0.25 s, a network in two, half-open, cut, corrupt."""
+    """Run through a proxy: bursts of 20 ms, gaps of 0.25 s, a partitioned, half-open, cut and corrupt
+    link."""
     with PolicyProcess(Swing) as server:
         yield from _gaps(server.address, times // 3, BURST_S)
         yield from _gaps(server.address, times // 5, GAP_S)
@@ -170,7 +171,8 @@ def _gaps(address: str, times: int, gap_s: float) -> Iterator[Injection]:
 
 
 def lost(address: str, how: str) -> Injection:
-    """The link goes, until the robot has stood for a while, and comes back. how: a method of `FaultProxy`."""
+    """Break the link until the robot has been stationary for a while, and restore it. how: a method of
+    `FaultProxy`."""
 
     def interfere(running: Running) -> None:
         assert running.wait_until_it_moves()
@@ -178,7 +180,7 @@ def lost(address: str, how: str) -> Injection:
         running.mark("gone")
         getattr(proxy, how)()
         if how == "cut":
-            proxy.stall()  # nor is there a new one
+            proxy.stall()  # new connections stall too
         assert running.wait_until_it_stands()
         time.sleep(0.2)
         running.mark("back")
@@ -205,11 +207,11 @@ def lost(address: str, how: str) -> Injection:
 
 
 _HANDSHAKES_S = 2 * HANDSHAKE_MS / 1000
-"""A handshake whose lengths were changed waits for bytes that never come, until it is made anew."""
+"""A handshake with corrupt lengths waits for bytes that never come, until it is repeated."""
 
 
 def corrupted(address: str, times: int) -> Injection:
-    """Bursts of changed bytes, which TCP would not let through: what is no message is dropped."""
+    """Send bursts of corrupt bytes, which TCP itself would reject: invalid messages are dropped."""
 
     def interfere(running: Running) -> None:
         for _ in range(times):

@@ -1,4 +1,4 @@
-"""Rows 13, 17 and 18: hold-to-run is let go, a policy is not alive, a robot is to be driven twice."""
+"""Rows 13, 17 and 18: hold-to-run is released, a policy hangs, two controllers want one robot."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ ARMED = ORDINARY | {Cause.ARMED, Cause.NOT_ARMED}
 
 
 class Pedal:
-    """Hold-to-run as the rows press it."""
+    """Hold-to-run switch that the rows press."""
 
     name = "a pedal"
 
@@ -45,7 +45,7 @@ class Pedal:
 
 
 class Impatient:
-    """An operator who presses the button to arm again and again."""
+    """Operator who presses the arming button again and again."""
 
     name = "a button"
 
@@ -59,7 +59,7 @@ class Impatient:
 
 
 def releases(times: int) -> Iterator[Injection]:
-    """A pedal in another process, let go so often; then one that is pressed again, and unplugged."""
+    """Release a pedal in another process, `times` times; then press one again, and unplug it."""
     from scripts.bench.pedal import let_go
 
     for each in let_go(times, busy=1):
@@ -71,11 +71,11 @@ def releases(times: int) -> Iterator[Injection]:
 
 
 def unplugged(address: str) -> Injection:
-    """Let go and pressed again five times, then gone for good."""
+    """Release and press a pedal five times, then remove it for good."""
     pedal = Pedal()
 
     def interfere(running: Running) -> None:
-        time.sleep(0.2)  # it has been seen as let go
+        time.sleep(0.2)  # the release has been seen
         for _ in range(5):
             pedal.is_pressed = True
             assert running.wait_until_it_moves()
@@ -105,13 +105,13 @@ TOO_LATE_S = 0.6
 
 
 def not_alive(times: int) -> Iterator[Injection]:
-    """Policies that hang in warm-up, from their first request on, or are later than their plan is long."""
+    """Run policies that hang in warm-up or from their first request, or are later than their plan is long."""
     for way in islice(cycle(("warm-up", "first request", "too late")), times):
         yield {"warm-up": hangs_in_warm_up, "first request": never_answers, "too late": is_too_late}[way]()
 
 
 def hangs_in_warm_up() -> Injection:
-    """Its server never opens its address."""
+    """Run a policy whose server never opens its address."""
     address = free_address()
     with PolicyProcess(partial(HangingSwing, in_warm_up=True), address, waits=False):
         return refused(address, expected="no policy server answered", connect_timeout_s=0.3)
@@ -128,12 +128,12 @@ def is_too_late() -> Injection:
 
 
 def _never_armed(address: str, why: str, *, seconds: float) -> Injection:
-    """A robot whose operator does not wait."""
+    """Run a robot whose operator does not wait."""
     of = run(address, lambda running: time.sleep(seconds), arm=Impatient())
     q = joints(of.record.ticks)
     found = list(surprises(of, causes=ARMED, fault="the robot did not move"))
     if not any(why in text for _, text in of.record.log):
-        found.append(f"{why!r} was to be said")
+        found.append(f"expected {why!r} to be reported")
     return Injection(
         figures={
             "commands that move": float((q != q[0]).any(axis=1).sum()),
@@ -149,14 +149,14 @@ DEVICE = "the arm of bench faults"
 
 
 def two_controllers(times: int) -> Iterator[Injection]:
-    """A process drives the robot; this one wants to. Then the first is killed, and this one may."""
+    """Try to drive a robot that another process drives, until that is killed."""
     with PolicyProcess(Swing) as server:
         for _ in range(times):
             yield second_controller(server.address)
 
 
 def second_controller(address: str) -> Injection:
-    """Refused while the other runs; let in once it is dead."""
+    """Check that a second controller is refused while the first runs, and accepted once it is dead."""
     program = f"from {__name__} import drive; drive({address!r}, {DEVICE!r} + {str(os.getpid())!r})"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
@@ -191,7 +191,7 @@ def _drive_once(address: str, arm: CountedArm) -> None:
 
 
 def drive(address: str, device: str) -> None:
-    """In a process of its own: drive until killed."""
+    """Drive until killed, in its own process."""
     with Session(CountedArm(device).robot(), policy=address, method="time-aligned") as session:
         for _ in session:
             if session.record.num_ticks == 10:

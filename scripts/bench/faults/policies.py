@@ -1,4 +1,4 @@
-"""Policies that a fault needs: one that swings, and others that are late, wild, broken or hang."""
+"""Policies for faults: one that swings, and others that are late, wild, broken or hang."""
 
 import time
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import BASE
 
 WRONG_BY = 0.2
-"""Rows of a spoilt answer are elsewhere [rad]: a robot that runs any of it goes there."""
+"""Offset of the rows of an invalid answer [rad], where a robot that runs any of them would go."""
 FRANKA = Schema.of(ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=1, dt_ns=1))
 """Seven joints and a gripper."""
 HORIZON, DT_NS = 8, 50_000_000
-"""A plan of 0.4 s: a robot that nobody answers stands soon."""
+"""A plan of 0.4 s, so that a robot without answers soon comes to rest."""
 
 
 class Swing:
@@ -36,7 +36,7 @@ class Swing:
         self.info = PolicyInfo(name="swing", action_spec=spec, schema=FRANKA, capabilities=able)
 
     def infer(self, request: ChunkRequest) -> Iterator[Any]:
-        """One block of rows."""
+        """Yield one block of rows."""
         state = request.observation.state
         t_s = (state.t_ns + DT_NS * np.arange(HORIZON)) / NS_PER_S
         swing = 0.1 * np.sin(2.0 * np.pi * 0.25 * t_s)
@@ -46,7 +46,7 @@ class Swing:
 
 
 class HangingSwing(Swing):
-    """Swings not once: it hangs in warm-up, or from its first request on."""
+    """Hangs in warm-up, or from its first request on."""
 
     def __init__(self, *, in_warm_up: bool = False) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class HangingSwing(Swing):
 
 
 class LateSwing(Swing):
-    """Swings, and every answer is late by the next of these times."""
+    """Swings, with each answer late by the next of the given times."""
 
     def __init__(self, delays_s: tuple[float, ...]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class LateSwing(Swing):
 
 
 class NamedRows(Swing):
-    """Rows that name their request: (request, row, 0, ...), in two blocks."""
+    """Returns rows that name their request, (request, row, 0, ...), in two blocks."""
 
     def infer(self, request: ChunkRequest) -> Iterator[Any]:
         rows = np.zeros((HORIZON, self.info.action_spec.dim))
@@ -82,7 +82,7 @@ class NamedRows(Swing):
 
 
 class Wild(Swing):
-    """Targets that no robot can follow: steps, ramps and places far outside, drawn anew for each answer."""
+    """Returns targets that no robot can follow, random for each answer: steps, ramps and far positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,8 @@ class Wild(Swing):
 
 
 class Broken(Swing):
-    """Two answers of three are none: of another shape or type, not finite, or an error."""
+    """Returns answers of which two in three are invalid: of another shape or type, not finite, or an
+    error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +138,7 @@ CAMERA, SIZE = "wrist", (96, 128)
 
 
 class Looking(Swing):
-    """Swings, and is shown pictures."""
+    """Swings, and gets images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +149,7 @@ DRIVE_SPEED = 0.4
 
 
 class Drive:
-    """Leads a base straight on from where it is measured [m/s], by poses."""
+    """Drives a base straight on from its measured pose, by poses."""
 
     info = PolicyInfo(
         name="drive", action_spec=ActionSpec(fields=(BasePose(),), horizon=HORIZON, dt_ns=DT_NS)
@@ -158,5 +159,7 @@ class Drive:
         x_WB = request.observation.state.base(BASE).x_WB
         assert x_WB is not None
         x, y, yaw = x_WB
-        way = DRIVE_SPEED * np.arange(HORIZON) * DT_NS / NS_PER_S
-        yield np.stack([x + np.cos(yaw) * way, y + np.sin(yaw) * way, np.full(HORIZON, yaw)], axis=1)
+        distance = DRIVE_SPEED * np.arange(HORIZON) * DT_NS / NS_PER_S
+        yield np.stack(
+            [x + np.cos(yaw) * distance, y + np.sin(yaw) * distance, np.full(HORIZON, yaw)], axis=1
+        )

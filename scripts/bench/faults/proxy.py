@@ -1,10 +1,10 @@
-"""A link that can be spoilt while it is used: `FaultProxy`, TCP between a robot and its server.
+"""`FaultProxy`: a TCP link between a robot and its server that can be broken while it is used.
 
 open       every byte passes, late by `late_ns` and by up to `jitter_ns` more
-stalled    bytes wait, in both directions, and pass in their order when it opens: a network in two
-severed    connections that there are hear nothing more and are not told so: half open. New ones pass
-cut        connections that there are end
-corrupt    of the bytes, that share is another
+stalled    bytes wait, in both directions, and pass in order when it opens: a partitioned network
+severed    existing connections get nothing more, without notice: half open. New ones pass
+cut        existing connections end
+corrupt    share of the bytes that are changed
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _READ = 64 * 1024
 
 
 class FaultProxy:
-    """Passes connections to `address` on to a server. A context manager; any thread may spoil it."""
+    """Forwards connections to `address` to a server. A context manager; any thread may break the link."""
 
     def __init__(self, target: str, *, seed: int = 0) -> None:
         """target: tcp://HOST:PORT of the server."""
@@ -45,25 +45,25 @@ class FaultProxy:
         self.cut()
 
     def stall(self) -> None:
-        """Nothing passes until `open`."""
+        """Let nothing pass until `open`."""
         self._passes.clear()
 
     def open(self) -> None:
         self._passes.set()
 
     def sever(self) -> None:
-        """The connections that there are go deaf for good."""
+        """Make the existing connections half open for good."""
         for pair in self._pairs:
             pair.is_deaf = True
 
     def cut(self) -> None:
-        """The connections that there are end."""
+        """End the existing connections."""
         pairs, self._pairs = self._pairs, []
         for pair in pairs:
             pair.end()
 
     def spoilt(self, data: bytes) -> bytes:
-        """What comes out of the link for that."""
+        """Return what comes out of the link for these bytes."""
         if not self.corrupt_share:
             return data
         out = bytearray(data)
@@ -74,7 +74,7 @@ class FaultProxy:
         return bytes(out)
 
     def pause(self) -> bool:
-        """Wait until a byte that comes now is through; False: the proxy is closed."""
+        """Wait until a byte that arrives now has passed; False: the proxy is closed."""
         self._passes.wait()
         if late_ns := self.late_ns + self._rng.randint(0, self.jitter_ns):
             time.sleep(late_ns / 1e9)
@@ -96,7 +96,7 @@ class FaultProxy:
 
 
 class _Pair:
-    """One connection, both ways."""
+    """One connection, in both directions."""
 
     def __init__(self, proxy: FaultProxy, near: socket.socket, far: socket.socket) -> None:
         self._proxy, self._ends = proxy, (near, far)
@@ -118,7 +118,7 @@ class _Pair:
                 data = source.recv(_READ)
                 if self.is_deaf:
                     if not data:
-                        return  # one end is gone; the other is not told
+                        return  # one end is gone; the other gets no notice
                     continue
                 if not data or not self._proxy.pause():
                     break

@@ -1,4 +1,4 @@
-"""Recordings that are cut short: episodes whose numbers say where they belong, and what of them is lost."""
+"""Recordings that are cut short: episodes whose numbers identify their frames, and checks for losses."""
 
 import contextlib
 import multiprocessing
@@ -26,20 +26,20 @@ RECORDING = Recording(schema=SCHEMA)
 
 
 def recording_processes() -> ForkServerContext:
-    """Where processes come from that have imported LeRobot."""
+    """Return the context that forks processes which have imported LeRobot."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["lerobot.datasets.lerobot_dataset", "robot_runtime.dataset.recorder"])
     return context
 
 
 def number(episode: int, frame: int) -> float:
-    """What joint 0 says in a frame: where it belongs."""
+    """Return the value of joint 0 in a frame, which identifies the frame."""
     return float(1000 * episode + frame)
 
 
 def write(folder: Path, pipe: Connection, num_episodes: int) -> None:
-    """Record episodes, telling how many are finished after each."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # where Python says how it was ended
+    """Record episodes, and send the number of finished ones after each."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # where Python prints how it was ended
     with DatasetRecorder(folder, RECORDING, resume=True) as recorder:
         first = recorder.num_episodes
         for episode in range(first, first + num_episodes):
@@ -48,7 +48,7 @@ def write(folder: Path, pipe: Connection, num_episodes: int) -> None:
 
 
 def record_episode(recorder: DatasetRecorder, episode: int) -> None:
-    """One whole one."""
+    """Record one complete episode."""
     for k in range(NUM_FRAMES):
         q = np.full(7, number(episode, k))
         t_ns = 50_000_000 * (k + 1)
@@ -61,7 +61,7 @@ def record_episode(recorder: DatasetRecorder, episode: int) -> None:
 
 
 def missing(folder: Path, finished: int, *, numbered: bool) -> str:
-    """What stock LeRobot does not find of `finished` episodes; empty if all is there."""
+    """Return what stock LeRobot does not find of `finished` episodes; empty if all is there."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     if finished == 0 and not (folder / "meta/info.json").exists():
@@ -82,13 +82,13 @@ def missing(folder: Path, finished: int, *, numbered: bool) -> str:
         states = columns["observation.state"][:, 0]
         if numbered and states.tolist() != [number(*divmod(i, NUM_FRAMES)) for i in range(len(states))]:
             return "its frames have the numbers of others"
-    except Exception as error:  # whatever LeRobot raises is the finding
+    except Exception as error:  # any error of LeRobot is the finding
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 def wrong_in(frame: dict[str, Any], i: int) -> str:
-    """What frame i of a dataset of `write` should not say."""
+    """Return what is wrong in frame i of a dataset of `write`; empty: nothing."""
     episode, k = divmod(i, NUM_FRAMES)
     if (int(frame["episode_index"]), int(frame["frame_index"])) != (episode, k):
         return f"frame {i} says it is {frame['frame_index']} of episode {frame['episode_index']}"
@@ -99,7 +99,8 @@ def wrong_in(frame: dict[str, Any], i: int) -> str:
 
 
 def killed_recorder(folder: Path, moment_s: float, number: int) -> tuple[int, bool]:
-    """Episodes that were said to be finished before the signal, and whether it came in time."""
+    """Kill a recorder; return the episodes reported as finished before the signal, and whether it came in
+    time."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = recording_processes().Process(target=write, args=(folder, theirs, NUM_EPISODES))
     process.start()

@@ -1,7 +1,7 @@
-"""A robot that is run while somebody interferes: `run`; and what nobody may ever see in it: `surprises`.
+"""`run`: runs a robot while a function interferes; `surprises`: finds undefined behaviour in the run.
 
 this thread     the control loop of `robot_runtime.robot.runner`, as it runs on a robot
-beside it       `interfere`, which breaks things and says when
+beside it       `interfere`, which breaks things and notes the times
 processes       servers, proxies and devices
 """
 
@@ -41,16 +41,16 @@ from robot_runtime.wire.events import Event
 CONTROL_HZ = 500.0
 PERIOD_S = 1.0 / CONTROL_HZ
 EXIT_S = 2.0
-"""How long an end may take once the robot stands, or was told to [s]."""
+"""How long the end may take once the robot is stationary, or was stopped [s]."""
 LONG_S = 120.0
-"""No run of these lasts so long: it is the interference that ends it."""
+"""Upper bound of a run [s]; the interference ends it earlier."""
 ORDINARY = frozenset({Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.RESET, *ENDS})
-"""What changes the mode of a robot that only lacks answers."""
+"""Causes that change the mode of a robot that only lacks answers."""
 _SLACK = 1.0 + 1e-6
 
 
 class Asking:
-    """Whether a link could ask at the last tick, and since when that is so [ns]."""
+    """Whether a link could send a request at the last tick, and since when [ns]."""
 
     def __init__(self, link: ServerLink, clock: MonotonicClock) -> None:
         self.can, self.since_ns = True, clock.now_ns()
@@ -75,7 +75,7 @@ class Running:
     is_over: bool = False
 
     def mark(self, name: str) -> int:
-        """Say that it has happened; now [ns]."""
+        """Note an event by name; return the time [ns]."""
         now_ns = self.clock.now_ns()
         self.moments.setdefault(name, []).append(now_ns)
         return now_ns
@@ -85,7 +85,7 @@ class Running:
         return self.runner.executor.mode
 
     def wait(self, is_so: Callable[[], bool], timeout_s: float = 5.0) -> bool:
-        """Whether it came about in time."""
+        """Wait for a condition; return whether it became true in time."""
         end_s = time.monotonic() + timeout_s
         while not is_so():
             if self.is_over or time.monotonic() > end_s:
@@ -94,7 +94,7 @@ class Running:
         return True
 
     def watch_asking(self) -> "Asking":
-        """Have it noted from now on whether the policy could be asked."""
+        """Record from now on whether the policy could be asked."""
         return Asking(self.runner.link, self.clock)
 
     def wait_until_it_moves(self, timeout_s: float = 5.0) -> bool:
@@ -107,20 +107,20 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """What a run came to."""
+    """Result of a run."""
 
     record: RunRecord
     moments: Mapping[str, list[int]]
     spec: ActionSpec
     limits: Limits
     exit_s: float
-    """From the order to stop to the end, less the time that the robot took to rest [s]."""
+    """Time from the stop command to the end, less the time that the robot took to rest [s]."""
     most_in_flight: int
-    """Requests at once."""
+    """Largest number of simultaneous requests."""
     error: Exception | None
-    """Of a driver, which ended it."""
+    """Error of a driver that ended the run."""
     events: Mapping[str, int]
-    """What the server's answers came to, by type."""
+    """Number of the client's events, by type."""
 
     def first_tick(self, since_ns: int, is_so: Callable[[Tick], bool]) -> Tick | None:
         return next((tick for tick in self.record.ticks if tick.now_ns >= since_ns and is_so(tick)), None)
@@ -129,12 +129,12 @@ class Run:
         return [tick for tick in self.record.ticks if start_ns <= tick.now_ns < end_ns]
 
     def said(self, start: str, since_ns: int = 0) -> int | None:
-        """When a line that begins so was written after that [ns]."""
+        """Return when a line with this beginning was written after `since_ns` [ns]."""
         return next((t for t, text in self.record.log if t >= since_ns and text.startswith(start)), None)
 
 
 def ideal_robot(clock: MonotonicClock) -> Robot:
-    """An FR3 that is where it was told to be."""
+    """Return an FR3 that follows commands exactly."""
     from drivers.fr3 import FR3_LIMITS
     from drivers.ideal import IdealArm, IdealGripper
 
@@ -142,7 +142,7 @@ def ideal_robot(clock: MonotonicClock) -> Robot:
 
 
 class _Client(PolicyClient):
-    """Counts what is under way, and what becomes of it."""
+    """Counts open requests and their events."""
 
     most_in_flight = 0
     happened: Counter[str]
@@ -173,7 +173,7 @@ def run(
 ) -> Run:
     """Run a robot until `interfere` returns, which may raise.
 
-    raises: what a driver is to raise. options: of `RunConfig`.
+    raises: error that a driver is expected to raise. options: of `RunConfig`.
     """
     clock = MonotonicClock()
     robot = make_robot(clock)
@@ -221,10 +221,10 @@ def surprises(
     causes: Collection[Cause] = ORDINARY,
     fault: str = "",
 ) -> tuple[str, ...]:
-    """What of a run nobody may ever see.
+    """Return the undefined behaviour in a run.
 
-    causes: what may change the mode in this row. fault: how the sentence begins with which the run ends by
-    itself; empty: it does not.
+    causes: allowed causes of mode changes in this row. fault: beginning of the sentence with which the run
+    ends by itself; empty: it does not.
     """
     found: list[str] = []
     if bad := int((~np.isfinite(of.record.sent()[:, 1:])).any(axis=1).sum()):
@@ -238,8 +238,8 @@ def surprises(
         found.append(f"the run ended by itself: {of.record.fault or 'no'}")
     last = of.record.ticks[-1]
     is_at_rest = last.mode is not Mode.RUN and last.phase is Phase.REST
-    stands = np.array_equal(*of.record.sent()[-2:, 1:])  # told to stop before it had begun to move
-    if of.error is None and not (is_at_rest or stands):
+    has_not_moved = np.array_equal(*of.record.sent()[-2:, 1:])  # stopped before it had begun to move
+    if of.error is None and not (is_at_rest or has_not_moved):
         found.append(f"it ended in {last.mode.name}, {last.phase.name}")
     if of.exit_s > EXIT_S:
         found.append(f"its end took {of.exit_s:.1f} s")
@@ -247,18 +247,18 @@ def surprises(
 
 
 def joints(ticks: Iterable[Tick]) -> np.ndarray:
-    """(T, N) what the arm was told [rad]."""
-    told = [(tick.sent or tick.command).arm for tick in ticks]
-    return np.array([each.q for each in told if isinstance(each, JointCommand)])
+    """Return the arm's commands (T, N) [rad]."""
+    sent = [(tick.sent or tick.command).arm for tick in ticks]
+    return np.array([each.q for each in sent if isinstance(each, JointCommand)])
 
 
 def beyond_limits(of: Run) -> dict[str, int]:
-    """Commands of arm and base beyond each kind of limit, by differences from command to command."""
+    """Count commands of arm and base beyond each kind of limit, by differences from command to command."""
     counts: Counter[str] = Counter()
     is_moved = np.array([tick.cause is Cause.ODOMETRY_JUMPED for tick in of.record.ticks])
     moved = np.flatnonzero(
         np.diff(is_moved, prepend=False) & is_moved
-    )  # where a jump is told of, it jumps with it
+    )  # a reported jump moves the commands with it
     counted = np.setdiff1d(np.arange(len(is_moved)), moved[:, None] + np.arange(3))
     for name, path, limits in _paths(of):
         if isinstance(limits, JointLimits):
@@ -270,10 +270,10 @@ def beyond_limits(of: Run) -> dict[str, int]:
 
 
 def _paths(of: Run) -> Iterator[tuple[str, np.ndarray, JointLimits | BaseLimits]]:
-    """What each part was told, as a path from where it stood: joints, or a base along its own axes."""
-    told = [tick.sent or tick.command for tick in of.record.ticks]
+    """Yield each part's commands as a path from its start: joints, or a base along its own axes."""
+    sent = [tick.sent or tick.command for tick in of.record.ticks]
     for name, limits in of.limits.parts.items():
-        parts = [each.parts[name] for each in told if name in each.parts]
+        parts = [each.parts[name] for each in sent if name in each.parts]
         if isinstance(limits, JointLimits) and parts:
             yield name, np.array([each.q for each in parts if isinstance(each, JointCommand)]), limits
         elif isinstance(limits, BaseLimits) and parts:
@@ -288,7 +288,7 @@ def motion_of(limits: JointLimits | BaseLimits) -> MotionLimits:
 
 
 def shares(path: np.ndarray, limits: MotionLimits) -> dict[str, np.ndarray]:
-    """Speed, acceleration and jerk of a path (T, N) from rest, each axis of what it may be (T, N)."""
+    """Return speed, acceleration and jerk of a path (T, N) from rest, as shares of their limits (T, N)."""
     path, out = np.concatenate([np.repeat(path[:1], 3, axis=0), path]), {}
     for kind in ("speed", "acceleration", "jerk"):
         path = np.diff(path, axis=0) / PERIOD_S
@@ -297,7 +297,7 @@ def shares(path: np.ndarray, limits: MotionLimits) -> dict[str, np.ndarray]:
 
 
 def num_stale(of: Run) -> int:
-    """Ticks that ran a row whose time was over: the next one was due."""
+    """Count ticks that ran a row after the next one was due."""
     t0_ns = {splice.source.request_id: splice.t0_ns for splice in of.record.splices}
     num = 0
     for tick in of.record.ticks:
@@ -308,13 +308,13 @@ def num_stale(of: Run) -> int:
 
 
 def missed_ticks(of: Run, start_ns: int = 0, end_ns: int = 1 << 62) -> float:
-    """Most control periods without a command between two that there were."""
+    """Return the largest number of control periods without a command between two commands."""
     times = np.array([tick.now_ns for tick in of.between(start_ns, end_ns)])
     return float(np.round(np.diff(times).max() / NS_PER_S / PERIOD_S) - 1.0)
 
 
 def standing_s(of: Run) -> float:
-    """How long the arm was told the same place again and again, until the order to stop [s]."""
+    """Return how long the arm got the same command again and again, until the stop command [s]."""
     ticks = [tick for tick in of.record.ticks if tick.mode is not Mode.STOP]
     q, t_ns = joints(ticks), np.array([tick.now_ns for tick in ticks])
     return float(np.diff(t_ns)[(np.diff(q, axis=0) == 0.0).all(axis=1)].sum() / NS_PER_S)

@@ -1,4 +1,4 @@
-"""Rows 7 and 12: cameras and odometry that do not say what is there."""
+"""Rows 7 and 12: faulty cameras and odometry."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ SPOILT_S, GOOD_S = 0.7, 0.35
 
 
 class FaultyCamera:
-    """30 noisy pictures a second, none like one before; `way` says what is wrong with those that come now."""
+    """Camera with 30 noisy images per second, all different; `way` is the current fault."""
 
     size = SIZE
 
@@ -40,9 +40,9 @@ class FaultyCamera:
         self._shown: list[np.ndarray] = []
         self.way = ""
         self.since_ns = 0
-        """When the first one came that was spoilt, or should have come [ns]; 0: none has."""
-        self.spoilt: set[int] = set()
-        """Stamps of pictures that are spoilt [ns]."""
+        """When the first faulty image came or was due [ns]; 0: none was."""
+        self.faulty: set[int] = set()
+        """Stamps of faulty images [ns]."""
 
     def read(self) -> Image:
         while True:
@@ -60,10 +60,10 @@ class FaultyCamera:
             self._shown = [*self._shown[-3:], pixels]
             return Image(t_ns=t_ns, pixels=pixels)
         t_ns = 2 * self.since_ns - t_ns - 2 * FRAME_NS if way == "stamps that go back" else t_ns
-        self.spoilt.add(t_ns)
-        return Image(t_ns=t_ns, pixels=self._spoilt(pixels, way))
+        self.faulty.add(t_ns)
+        return Image(t_ns=t_ns, pixels=self._made_faulty(pixels, way))
 
-    def _spoilt(self, pixels: np.ndarray, way: str) -> np.ndarray:
+    def _made_faulty(self, pixels: np.ndarray, way: str) -> np.ndarray:
         half = SIZE[0] // 2
         match way:
             case "same picture":
@@ -80,7 +80,7 @@ class FaultyCamera:
 
 
 def break_cameras(times: int) -> Iterator[Injection]:
-    """One run for each way, in which the camera is spoilt so often."""
+    """Run once for each fault, and inject it into the camera several times."""
     with PolicyProcess(Looking) as server:
         for i, way in enumerate(WAYS):
             num = times // len(WAYS) + (i < times % len(WAYS))
@@ -89,7 +89,8 @@ def break_cameras(times: int) -> Iterator[Injection]:
 
 
 def faulty_camera(address: str, way: str, times: int) -> Iterator[Injection]:
-    """From the first bad picture to when nothing is asked any more; and what was asked with meanwhile."""
+    """Measure the time from the first faulty image to the last request, and count requests with faulty
+    images."""
     cameras: list[FaultyCamera] = []
     shown: list[int] = []
     noticed_ms: list[float] = []
@@ -118,7 +119,7 @@ def faulty_camera(address: str, way: str, times: int) -> Iterator[Injection]:
         assert running.wait_until_it_moves(10.0)
 
     of = run(address, interfere, make_robot=make_robot, on_request=see)
-    bad = sum(t_ns in cameras[0].spoilt for t_ns in shown)
+    bad = sum(t_ns in cameras[0].faulty for t_ns in shown)
     name = f"noticed, {way}"
     yield Injection(figures={"asked with a spoilt picture": float(bad)}, surprises=surprises(of), count=0)
     for value in noticed_ms:
@@ -136,14 +137,14 @@ BASE_LIMITS = Limits(base=MotionLimits(speed=SPEED, acceleration=2.0 * SPEED, je
 
 
 class WrongBase:
-    """A base that is where it was told to be; `way` says what is wrong with its odometry."""
+    """Base that follows commands exactly; `way` is the fault of its odometry."""
 
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._x_WB: np.ndarray = np.zeros(3)
         self._V: np.ndarray = np.zeros(3)
         self._offset: np.ndarray = np.zeros(3)
-        self._told_ns = clock.now_ns()
+        self._sent_ns = clock.now_ns()
         self._rng = np.random.default_rng(12)
         self._frozen: BaseState | None = None
         self._where: np.ndarray = np.zeros(3)
@@ -163,12 +164,12 @@ class WrongBase:
         now_ns = self._clock.now_ns()
         x_WB = np.subtract(command.x_WB, self._offset)
         self._V = (x_WB - self._x_WB) / max(
-            (now_ns - self._told_ns) / NS_PER_S, 1e-4
+            (now_ns - self._sent_ns) / NS_PER_S, 1e-4
         )  # it drives straight on
-        self._x_WB, self._told_ns = x_WB, now_ns
+        self._x_WB, self._sent_ns = x_WB, now_ns
 
     def jump(self, by: float) -> None:
-        """Odometry is elsewhere from now on [m]; the base is not."""
+        """Shift the odometry from now on [m]; the base does not move."""
         self._offset = self._offset + np.array([by, 0.0, 0.0])
 
     def stop(self) -> None: ...
@@ -178,7 +179,7 @@ NOTICED_S = 2.0
 
 
 def wrong_odometry(times: int) -> Iterator[Injection]:
-    """A run for each that freezes or is stuck, which ends in STOP; one for all that jump."""
+    """Run once for each frozen or stuck odometry, which ends in STOP; once for all jumps."""
     with PolicyProcess(Drive) as server:
         num_ending = max(2, times * 2 // 5)
         for i in range(num_ending):
@@ -194,7 +195,7 @@ def _robot(bases: list[WrongBase], clock: MonotonicClock) -> Robot:
 
 
 def no_odometry(address: str, way: str) -> Injection:
-    """From when the base should have been seen to move to STOP, and to rest."""
+    """Measure the times from the first missing motion to STOP, and from STOP to rest."""
     bases: list[WrongBase] = []
 
     def interfere(running: Running) -> None:
@@ -221,7 +222,7 @@ def no_odometry(address: str, way: str) -> Injection:
 
 
 def jumps(address: str, times: int) -> Iterator[Injection]:
-    """From the jump to HOLD, and whether an answer was run that counts from before."""
+    """Measure the time from the jump to HOLD, and whether an answer from before the jump was run."""
     bases: list[WrongBase] = []
 
     def interfere(running: Running) -> None:

@@ -1,4 +1,4 @@
-"""Servers that are killed and stopped: `PolicyProcess`, a process of its own that starts in milliseconds.
+"""`PolicyProcess`: a server in its own process to kill and stop, which starts in milliseconds.
 
 They are forked from a process that has imported all they need, so a row can kill fifty of them in seconds.
 """
@@ -20,19 +20,19 @@ START_S = 60.0
 
 
 def fresh_processes() -> ForkServerContext:
-    """Where processes come from that have nothing of this one but what they import."""
+    """Return the context that forks processes which share only imports with this one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["scripts.bench.faults.policies", "robot_runtime.server.server"])
     return context
 
 
 class PolicyProcess:
-    """A policy's server; ready once constructed. A context manager."""
+    """Server of a policy; ready once constructed. A context manager."""
 
     def __init__(self, make: Callable[[], Policy], address: str = ANY_PORT, *, waits: bool = True) -> None:
         """
         make: makes the policy, in the server's process.
-        waits: until it is ready; ServerUnavailableError: it does not get there.
+        waits: wait until it is ready; ServerUnavailableError: it does not become ready.
         """
         context = fresh_processes()
         ours, theirs = context.Pipe(duplex=False)
@@ -48,12 +48,12 @@ class PolicyProcess:
         self.address = ours.recv()
 
     def kill(self) -> None:
-        """kill -9: no goodbye."""
+        """Kill it with -9, without a goodbye."""
         self._process.kill()
         self._process.join()
 
     def freeze(self) -> None:
-        """SIGSTOP: its sockets stay open, and nobody answers."""
+        """Stop it with SIGSTOP: its sockets stay open, but it does not answer."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -71,7 +71,7 @@ class PolicyProcess:
 
 
 def free_address() -> str:
-    """Where nobody listens now."""
+    """Return an address on which nothing listens now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -79,7 +79,7 @@ def free_address() -> str:
 def _serve(make: Callable[[], Policy], address: str, ready: Connection) -> None:
     from robot_runtime.server.server import PolicyServer
 
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # policies that are to fail fail without a word
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # policies that are meant to fail do so silently
     with PolicyServer(make(), address) as server:
         ready.send(server.address)
         server.serve_forever()

@@ -1,4 +1,4 @@
-"""Rows 17 and 19: before anything moves, a policy that hangs, and one that is not for this robot."""
+"""Rows 17 and 19: a policy that hangs, and one that does not fit the robot, before anything moves."""
 
 import time
 from collections.abc import Iterator
@@ -33,12 +33,12 @@ from scripts.bench.faults.table import Fault, Figure, Injection
 
 
 class CountedArm:
-    """Counts what it is told."""
+    """Arm that counts its commands."""
 
     num_joints = 7
 
     def __init__(self, address: str = "") -> None:
-        """address: which device it is."""
+        """address: identifies the device."""
         from drivers.ideal import Q_HOME
 
         self.address, self.first_ns = address, 0
@@ -55,7 +55,7 @@ class CountedArm:
     def stop(self) -> None: ...
 
     def robot(self) -> Robot:
-        """It, and a gripper."""
+        """Return a robot of this arm and a gripper."""
         from drivers.fr3 import FR3_LIMITS
         from drivers.ideal import IdealGripper
 
@@ -63,17 +63,17 @@ class CountedArm:
 
 
 def refused(address: str, *, expected: str, **options: Any) -> Injection:
-    """A run that must not begin. expected: words of the sentence that says why."""
-    arm, said = CountedArm(), ""
+    """Check that a run is refused. expected: words of the sentence with the reason."""
+    arm, message = CountedArm(), ""
     start_ns = MonotonicClock().now_ns()
     try:
         with Session(arm.robot(), policy=address, **{"duration_s": 0.5} | options) as running:
             for _ in running:
                 pass
-        said = running.record.fault
+        message = running.record.fault
     except RobotRuntimeError as error:
-        said = str(error)
-    found = () if expected in said else (f"{expected!r} was to be said, it was: {said or 'nothing'}",)
+        message = str(error)
+    found = () if expected in message else (f"expected {expected!r}, got: {message or 'nothing'}",)
     return Injection(
         figures={
             "commands that move": float(arm.num_moving),
@@ -88,7 +88,7 @@ def refused(address: str, *, expected: str, **options: Any) -> Injection:
 
 @dataclass(frozen=True, kw_only=True)
 class Wrong:
-    """A policy for another robot, and what of it has to be named."""
+    """Policy for another robot, and the words that its refusal must contain."""
 
     info: PolicyInfo
     expected: str
@@ -96,7 +96,7 @@ class Wrong:
 
 
 class Unfit(Swing):
-    """A policy of another make; it is never asked."""
+    """Policy that does not fit; it is never asked."""
 
     def __init__(self, number: int) -> None:
         """number: in `wrong_policies`."""
@@ -108,7 +108,7 @@ class Unfit(Swing):
 
 
 def wrong_policies() -> list[Wrong]:
-    """Other joints, names, units, parts, hands, cameras and tasks."""
+    """Return policies with other joints, names, units, parts, hands, cameras and tasks."""
     names = tuple(f"axis_{i}" for i in range(7))
     joints, six = JointPosition(7), JointPosition(6)
     return [
@@ -151,7 +151,7 @@ def _seeing(camera: str) -> Schema:
 
 
 def unfit_policies(times: int) -> Iterator[Injection]:
-    """Each in a server of its own, by turns."""
+    """Serve each in turn, in its own server."""
     for number, wrong in islice(cycle(enumerate(wrong_policies())), times):
         with PolicyProcess(partial(Unfit, number)) as server:
             yield refused(server.address, expected=wrong.expected, **dict(wrong.options))

@@ -1,4 +1,4 @@
-"""The table of faults: `Fault`, a row; `Injection`, what one of them came to; `Verdict`, the row's."""
+"""Table of faults: `Fault` is a row, `Injection` the result of one injection, `Verdict` that of the row."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,56 +8,56 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One number that injections of a row give."""
+    """Figure that injections of a row measure."""
 
     name: str
     unit: str = ""
     most: float | None = None
-    """What it may be at most; None: it is told, and nothing is asked of it."""
+    """Largest allowed value; None: the figure is reported but not judged."""
     share: float = 1.0
-    """Of the values that may not be above `most`: 1 is all of them, 0.99 the 99th percentile."""
+    """Share of the values that must not exceed `most`: 1 is all of them, 0.99 the 99th percentile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Injection:
-    """What one injection came to."""
+    """Result of one injection."""
 
     figures: Mapping[str, float] = field(default_factory=dict)
-    """By the names of the row's figures; not every injection has to give every one."""
+    """Values by the names of the row's figures; an injection need not measure all of them."""
     surprises: tuple[str, ...] = ()
-    """What happened that the row does not define."""
+    """Behaviour that the row does not define."""
     count: int = 1
-    """How often the fault was injected meanwhile, where one run has several."""
+    """Number of faults injected, where one run has several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One row: what is broken, and what is to become of it."""
+    """One row: a fault, and the defined behaviour."""
 
     number: int
-    """In the table, from 1."""
+    """Number in the table, from 1."""
     name: str
     how: str
     """How it is injected."""
     behaviour: str
-    """What is defined to happen."""
+    """Defined behaviour."""
     figures: tuple[Figure, ...]
     inject: Callable[[int], Iterator[Injection]]
-    """So many injections, one after the other."""
+    """Makes a number of injections, one after the other."""
     times: int = 50
-    """Injections, if nobody says another number."""
+    """Default number of injections."""
     missing: Callable[[], str] = lambda: ""
-    """Why it cannot be injected here; empty: it can."""
+    """Returns why it cannot be injected here; empty: it can."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A figure of a row, over all injections."""
+    """Figure of a row, over all injections."""
 
     figure: Figure
     median: float
     worst: float
-    """Or the percentile that the figure is judged by."""
+    """Largest value, or the percentile that the figure is judged by."""
     n: int
 
     @property
@@ -66,7 +66,7 @@ class Judged:
 
     @classmethod
     def of(cls, figure: Figure, values: list[float]) -> "Judged":
-        """NaN is no value that holds."""
+        """Judge a figure by its values; NaN never holds."""
         if not values:
             return cls(figure=figure, median=float("nan"), worst=float("nan"), n=0)
         worst = float(np.quantile(values, figure.share, method="higher"))
@@ -75,7 +75,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A row after its injections."""
+    """Result of a row after its injections."""
 
     fault: Fault
     injections: int
@@ -87,7 +87,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Every figure was measured and is within its limit, and nobody was surprised."""
+        """Whether every figure was measured and is within its limit, and nothing undefined happened."""
         return not self.missing and not self.surprises and all(each.holds for each in self.judged)
 
     @property
@@ -97,7 +97,7 @@ class Verdict:
         return "held" if self.holds else "missed"
 
     def to_plain(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the verdict for JSON."""
         fault = self.fault
         return {
             "number": fault.number,
@@ -126,7 +126,7 @@ class Verdict:
 
 
 def judge(fault: Fault, injections: list[Injection], *, seconds: float, error: str = "") -> Verdict:
-    """What a row's injections say. error: what ended them before their time, which is a surprise."""
+    """Judge a row's injections. error: what ended them early, which counts as a surprise."""
     surprises = [surprise for each in injections for surprise in each.surprises]
     judged = tuple(
         Judged.of(

@@ -1,7 +1,7 @@
-"""A wall clock that can be set for some processes alone: `WallClock`, between them and their C library.
+"""`WallClock`: a wall clock that can be set for some processes only, through a preloaded library.
 
-The kernel's own clock is everybody's on this machine, and libfaketime breaks sleeps on the monotonic clock:
-these few functions are replaced alone. Needs a C compiler.
+All processes share the kernel's own clock, and libfaketime breaks sleeps on the monotonic clock, so only
+these few functions are replaced. Needs a C compiler.
 """
 
 import mmap
@@ -59,7 +59,7 @@ def no_compiler() -> str:
 
 
 class WallClock:
-    """Of the processes that are started with `env`, and of theirs."""
+    """Wall clock of the processes that are started with `env`, and of their children."""
 
     def __init__(self, folder: Path) -> None:
         self._file, library = folder / "offset", folder / "wall_clock.so"
@@ -73,6 +73,7 @@ class WallClock:
 
 
 def set_by(offset_s: int) -> None:
-    """In such a process: set the clock to so much from the machine's own, for all of them [s]."""
+    """Set the clock to an offset from the machine's own, for all such processes; call it in one of them
+    [s]."""
     with open(os.environ["WALL_CLOCK_FILE"], "r+b") as file, mmap.mmap(file.fileno(), 8) as memory:
         memory[:] = struct.pack("<q", offset_s)

@@ -1,4 +1,4 @@
-"""A robot that is told one target per period and keeps it until the next: `ZeroOrderHold`.
+"""`ZeroOrderHold`: a robot that gets one target per period and holds it until the next.
 
     target   ──┐     ┌──────          row k popped at period k, held
                └─────┘

@@ -15,7 +15,7 @@ class LeRobotEngine(PeerEngine):
     variant: Variant
 
     def run_episode(self, config: EvaluationConfig, seed: int) -> EpisodeResult:
-        """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
+        """Set the peer up for the delay measured before: the same quantile that our methods use."""
         from scripts.lab.baselines.lerobot_rtc import run_peer_episode
 
         trace = config.trace

@@ -63,7 +63,7 @@ class PeerRequest:
 
 @dataclass(kw_only=True, eq=False)
 class PeerPolicy:
-    """What `RTCInferenceEngine` needs of a policy. Takes the time it is told to."""
+    """The parts of a policy that `RTCInferenceEngine` needs; takes the given time."""
 
     checkpoint: Checkpoint
     rtc_config: RTCConfig
@@ -147,7 +147,7 @@ class PeerPolicy:
 
 
 class RowNormaliser(NormalizerProcessorStep):
-    """Our statistics in the place where the engine looks for LeRobot's.
+    """Our statistics where the engine expects LeRobot's.
 
     Features as we scale and clip them; rows per row and column, so the left-over's first row is scaled as the
     row 0 it is about to become.

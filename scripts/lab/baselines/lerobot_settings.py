@@ -1,4 +1,4 @@
-"""Ways to set LeRobot's RTC engine up: what its user can set, and what one who takes care would."""
+"""Settings of LeRobot's RTC engine: what its user can set, and what a careful user would set."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -65,7 +65,7 @@ class Variant(Enum):
 def settings_of(
     variant: Variant, *, horizon: int, num_steps: int, expected_delay_rows: int
 ) -> LeRobotSettings:
-    """The settings of a variant for chunks of `horizon` rows and a delay that somebody measured before.
+    """Return the settings of a variant for chunks of `horizon` rows and a delay that was measured before.
 
     num_steps: Euler steps of the policy. The paper's beta equals its steps (5); a larger weight overshoots,
         because a step of 1 / num_steps times it moves a row beyond what it is drawn to.

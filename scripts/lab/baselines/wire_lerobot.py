@@ -71,7 +71,7 @@ class StillConfig(RobotConfig):
 
 
 class StillRobot:
-    """Says what there is to be seen."""
+    """Reports its observation."""
 
     def __init__(self, config: StillConfig) -> None:
         self.action_features = dict.fromkeys(JOINTS, float)

@@ -4,7 +4,7 @@
 
 Every line "n period_s" on the input is answered with the times of n round trips as JSON [ns], which begin no
 closer than that period. Client and serialisation are openpi's. Its server is in no package
-registry; what stands for it does the same: one asyncio loop, no compression, unpack, infer, pack, send.
+registry; its replacement here does the same: one asyncio loop, no compression, unpack, infer, pack, send.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
     policy server ═ ZeroMQ ═► Session ─► FrankaArm ═ shared memory ═► its process ═ FCI ═► franky-sim
 
 franky-sim's time runs as fast as the machine lets it, so the clock of the control loop is the robot's, and
-that clock stands for whoever is late: what is measured is the driver and the policy, not a busy machine.
+that clock stops whenever a process is late: this measures the driver and the policy, not a busy machine.
 """
 
 import time
@@ -26,7 +26,7 @@ from sim.tasks import make_task
 from sim.tasks.pick_place import MAX_WALL_FORCE_N, is_placed
 
 _STUCK_S = 5.0
-"""The robot's clock has stopped if it stands for so long [s]."""
+"""Time after which the robot's clock counts as stopped [s]."""
 _SETTLED_NS = 200_000_000
 _LIMITS = FR3_LIMITS.replace(dq_max=0.8 * FR3_LIMITS.dq_max, ddq_max=0.6 * FR3_LIMITS.ddq_max)
 """An impedance gives way by inertia times acceleration: see docs/franka.md."""
@@ -34,7 +34,7 @@ _LIMITS = FR3_LIMITS.replace(dq_max=0.8 * FR3_LIMITS.dq_max, ddq_max=0.6 * FR3_L
 
 @dataclass(frozen=True, kw_only=True)
 class FciEpisode:
-    """How one went."""
+    """Result of an episode."""
 
     seed: int
     success: bool
@@ -152,9 +152,9 @@ def _run(
             scene.tick(tick.now_ns)
             start_ns = tick.now_ns if start_ns is None else start_ns
             measured = arm.read().q
-            told = tick.command.parts.get("arm")
-            if isinstance(told, JointCommand):
-                lag = max(lag, float(np.abs(measured - told.q).max()))
+            command = tick.command.parts.get("arm")
+            if isinstance(command, JointCommand):
+                lag = max(lag, float(np.abs(measured - command.q).max()))
             is_there = is_placed(scene.mirror(measured, hand.read().width))
             held_ns = (tick.now_ns if held_ns is None else held_ns) if is_there else None
             if done_ns is None and held_ns is not None and tick.now_ns - held_ns >= _SETTLED_NS:
@@ -177,7 +177,8 @@ def _run(
 def sine_error(
     *, amplitude: float = 0.15, hz: float = 0.25, targets_hz: float = 20.0, duration_s: float = 5.0
 ) -> float:
-    """Farthest that joint 1 is from a sine that it is told, after the first second, in robot time [rad]."""
+    """Return the largest error of joint 1 against a commanded sine after the first second of robot time
+    [rad]."""
     with FrankaScene(World(make_task("pick_place"), seed=0), 0) as scene:
         arm = FrankaArm(scene.host, needs_real_time=False, state_timeout_s=3.0, silence_s=0.2)
         try:

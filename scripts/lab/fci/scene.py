@@ -27,7 +27,7 @@ from sim.tasks.pick_place import wall_force
 
 START_S = 60.0
 LATEST_S = 0.5
-"""The robot's time stands for so long for torques that have not come [s]."""
+"""How long the robot's time stops for torques that have not come [s]."""
 _NICE = -15
 """A robot has its own computer: other programs should not make this one late."""
 _NUM_SHARED = 16  # the cube's pose (7) and velocity (6), the wall's strongest contact, steps, steps ticked
@@ -69,9 +69,9 @@ class FrankaScene:
             opened.callback(process.wait)
             opened.callback(process.kill)
             end_s = time.monotonic() + START_S
-            while "ready" not in (said := (Path(folder) / "log").read_text()):
+            while "ready" not in (output := (Path(folder) / "log").read_text()):
                 if process.poll() is not None or time.monotonic() > end_s:
-                    raise DriverError(f"franky-sim did not start: {said[-500:]}")
+                    raise DriverError(f"franky-sim did not start: {output[-500:]}")
                 time.sleep(0.02)
             self._opened = opened.pop_all()
         return self
@@ -164,8 +164,8 @@ def _await_tick(shared: np.ndarray) -> None:
 
 
 def _await_torques(robot: Any) -> None:
-    """Let time stand while an arm in control waits for its torques: on a busy machine they come late, and
-    with old ones it would do what no robot does."""
+    """Stop time while an arm in control waits for its torques: on a busy machine they come late, and old ones
+    would cause motions that no robot makes."""
     end_s = time.monotonic() + LATEST_S
     while robot.current_motion_id and time.monotonic() < end_s:
         robot.process_commands()

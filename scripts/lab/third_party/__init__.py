@@ -1,1 +1,1 @@
-"""Simulators that others wrote, each with an env, an expert and what a policy is told there."""
+"""Third-party simulators, each with an env, an expert and the inputs of its policies."""

@@ -15,11 +15,11 @@ import numpy as np
 ROUND = 15.0 + 6.0
 """From the outline to the middle of the agent, and a margin [pixels]."""
 PUSH_SPEED, WAY_SPEED = 22.0, 45.0
-"""Of where the agent is told to be [pixels a step]."""
+"""Speed of the agent's target [pixels per step]."""
 SETTLE = 3
-"""Steps that the agent needs to come where it is told to be."""
+"""Steps that the agent needs to reach its target."""
 BACK = 25.0
-"""Off the T after a push, so that there is a way to the next [pixels]."""
+"""Distance from the T after a push, so that there is a path to the next [pixels]."""
 LENGTHS = (3.0, 8.0, 18.0, 35.0, 60.0, 100.0)
 ANGLES = (-0.5, -0.25, 0.0, 0.25, 0.5)
 ARM = 45.0
@@ -168,7 +168,7 @@ def way_round(copy: Copy, a: np.ndarray, b: np.ndarray) -> list[np.ndarray] | No
 
 
 def acts(env) -> Iterator[np.ndarray]:
-    """Where the agent is told to be, step by step."""
+    """Yield the agent's targets, step by step."""
     copy, rng = Copy(env), np.random.default_rng(0)
     while True:
         agent = np.array(tuple(env.agent.position))
@@ -191,6 +191,6 @@ def acts(env) -> Iterator[np.ndarray]:
 
 
 def expert(env):
-    """Told of the env alone: what it sees is the simulator itself."""
-    told = acts(env.unwrapped)
-    return lambda step: next(told)
+    """Return an expert that uses only the env: it observes the simulator itself."""
+    targets = acts(env.unwrapped)
+    return lambda step: next(targets)
