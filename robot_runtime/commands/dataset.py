@@ -24,7 +24,6 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.progress import advance, counted
-from robot_runtime.core.values.columns import VELOCITY
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.providers import provider
 from robot_runtime.results import keep_text, result_json
@@ -112,6 +111,8 @@ def _of_robot(text: str, names: list[str]) -> "Robot":
 
 def _joints_in(names: list[str]) -> dict[str, tuple[str, ...]]:
     """Return part -> its joints: those whose velocity is also measured, else all its numbers."""
+    from robot_runtime.core.values.columns import VELOCITY
+
     parts: dict[str, list[str]] = {}
     for name in names:
         part, _, column = name.partition(".")

@@ -17,7 +17,7 @@ from robot_runtime.cli.options import InputFile, Maybe, OutputFile, OutputFolder
 from robot_runtime.cli.progress import counted
 from robot_runtime.commands.read_log import log_of
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.log.config import FORMAT
+from robot_runtime.log import FORMAT
 
 if TYPE_CHECKING:
     from robot_runtime.log.reader import RunLog

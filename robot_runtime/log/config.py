@@ -11,13 +11,11 @@ from typing import Any
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.log import DEFAULT_FOLDER
+from robot_runtime.log import DEFAULT_FOLDER, FORMAT
 from robot_runtime.log.field_types import checks_of
 
 MAX_PERIOD_NS = 60_000_000_000
 """Maximum control period [ns]."""
-FORMAT = 1
-"""Version of the log format; a reader accepts this one and names others in its error."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ executor    ▼         ▼         ▼      ▼       ▼            ▼
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +40,6 @@ from robot_runtime.errors import InvalidValueError, NotArmedError
 from robot_runtime.log.forms import Forms
 from robot_runtime.log.reader import RunLog
 
-if TYPE_CHECKING:
-    from robot_runtime.robot.robot import Robot
-
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -67,7 +64,7 @@ class Replayed:
     """None: everything is equal to the last bit."""
 
 
-def executor_of(configuration: Configuration, *, robot: "Robot | None" = None) -> Executor:
+def executor_of(configuration: Configuration, *, robot: Any = None) -> Executor:
     """Make an executor like that of the log at its start.
 
     robot: provides what the log cannot hold, functions and objects of the user's.
@@ -97,7 +94,7 @@ def executor_of(configuration: Configuration, *, robot: "Robot | None" = None) -
 def replay_log(
     log: RunLog,
     *,
-    robot: "Robot | None" = None,
+    robot: Any = None,
     correction_head: Any = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Replayed:
@@ -118,7 +115,7 @@ def replay_log(
 def replay(
     journal: Iterable[Entry],
     *,
-    robot: "Robot | None" = None,
+    robot: Any = None,
     correction_head: Any = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Replayed:
