@@ -53,7 +53,7 @@ def test_what_is_no_time_to_keep_is_refused(seconds):
 def test_an_invalid_order_or_one_without_a_sender_is_refused():
     with pytest.raises(InvalidValueError, match="an order is one of Stop"):
         check_order("stop", "me")
-    with pytest.raises(InvalidValueError, match="by whom"):
+    with pytest.raises(InvalidValueError, match="the sender of an order"):
         check_order(Stop(), "")
 
 
