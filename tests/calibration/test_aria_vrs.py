@@ -333,12 +333,12 @@ ODD = {
     "no calibration": ({"said": {}}, "no calibration of Aria's"),
     "another camera's calibration": (
         {"said": RGB_ALONE},
-        "its calibration has no camera-slam-left, but camera-rgb",
+        "its calibration has no camera-slam-left, only camera-rgb",
     ),
     "an unknown lens": ({"said": other_lens(Name="Spherical")}, "Spherical with 15 numbers is not known"),
     "a lens of three numbers": ({"said": other_lens(Params=[1.0, 2.0, 3.0])}, "11, 12, 15 or 16 numbers"),
     "a lens of NaN": ({"said": other_lens(Params=[float("nan")] * 15)}, "11, 12, 15 or 16 numbers"),
-    "a lens that bends too far": ({"said": other_lens(Params=BENT)}, "cannot be followed"),
+    "a lens that bends too far": ({"said": other_lens(Params=BENT)}, "cannot be approximated"),
     "video": ({"content": "image/video/codec=H.265"}, "second generation"),
     "another size": ({"picture": lambda i: np.zeros((240, 320, 3), dtype=np.uint8)}, "320x240"),
 }

@@ -1,4 +1,4 @@
-"""A video and the poses of a trajectory file, as any camera and any SLAM give them."""
+"""A video and a trajectory file, from any camera and any SLAM."""
 
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from robot_runtime.errors import InvalidValueError
 
 
 def read_video(path: Path, *, stamps_file: Path | None = None, kind: str = "video") -> Recording:
-    """
-    stamps_file: times of its pictures, a line each, ns or s (with a point); the video's own, if not given.
+    """Read a video.
+
+    stamps_file: times of its images, one per line, ns or s (with a point); None: the video's own.
     InvalidValueError: no video, or another number of times.
     """
     own = stamps(path)
@@ -38,5 +39,5 @@ def _read_stamps(path: Path) -> np.ndarray:
     times = np.array(out, dtype=np.int64)
     if (np.diff(times) <= 0).any():
         i = int(np.flatnonzero(np.diff(times) <= 0)[0]) + 1
-        raise InvalidValueError(f"{path}: time {i} is {times[i]} ns, after {times[i - 1]}: they have to rise")
+        raise InvalidValueError(f"{path}: time {i} is {times[i]} ns, after {times[i - 1]}: they must rise")
     return times
