@@ -132,11 +132,9 @@ def solve_anchor(
     pairs = _paired(board, chest, hand, config)
     if config.at_the_same_time:
         if pairs is None:
-            raise InvalidValueError(
-                "an anchor of pictures at the same time needs the joined clocks: hand_time"
-            )
+            raise InvalidValueError("an anchor of images at the same time needs the joined clocks: hand_time")
         if not len(pairs):
-            raise InvalidValueError("no two pictures of the board are of the same time: look at it together")
+            raise InvalidValueError("no two images of the board are of the same time: look at it together")
         return _of_pairs(board, sides, pairs, config)
     return _of_all(board, (chest, hand), sides, pairs, config)
 
@@ -177,7 +175,7 @@ class Closure:
     yaw: float
     """[rad]"""
     sigmas: float
-    """The same in standard deviations of both (Mahalanobis, four numbers)."""
+    """The difference in standard deviations of both (Mahalanobis, four numbers)."""
 
 
 def closure(first: Anchor, last: Anchor) -> Closure:

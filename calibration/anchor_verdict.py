@@ -133,7 +133,7 @@ def _views(name: str, side: Agreed) -> Iterator[Reason]:
     if num and span < LEAST_SPAN:
         yield Reason(
             name="board-small",
-            what=f"The board fills {100 * span:.0f} % of the {name}'s picture (median), under 15 %.",
+            what=f"The board fills {100 * span:.0f} % of the {name}'s image (median), under 15 %.",
             do="Go nearer, to 0.4 to 0.8 m, or print a larger board.",
             is_fatal=False,
         )
@@ -141,7 +141,7 @@ def _views(name: str, side: Agreed) -> Iterator[Reason]:
     if blur > BLUR_PX:
         yield Reason(
             name="blurred",
-            what=f"The {name}'s pictures are blurred: edges are {blur:.1f} px wide (median), {BLUR_PX:g} "
+            what=f"The {name}'s images are blurred: edges are {blur:.1f} px wide (median), {BLUR_PX:g} "
             "is the most.",
             do="Hold still at each view, and give more light.",
             is_fatal=False,
@@ -200,7 +200,7 @@ def _together(found: Findings) -> Iterator[Reason]:
             what=f"The hand's corners are {held_out:.1f} px from where the chest's view of the board and "
             f"the anchor predict them, in views that were not fitted; up to {HELD_OUT_PX:g} is good.",
             do="A shared input is wrong: a camera file of another device or size, the time of its "
-            "pictures, the board's size, or odometry that drifts. Calibrate the cameras, measure the "
+            "images, the board's size, or odometry that drifts. Calibrate the cameras, measure the "
             "print, look again.",
             is_fatal=held_out > WORST_HELD_OUT_PX,
         )
@@ -237,8 +237,8 @@ def _together(found: Findings) -> Iterator[Reason]:
         if far_m > 2 * MOVED_M or far_rad > 2 * MOVED_RAD:
             yield Reason(
                 name="forms-differ",
-                what=f"Pictures of the same time give an anchor {1e3 * far_m:.0f} mm and "
-                f"{np.rad2deg(far_rad):.1f} degrees from that of all pictures.",
+                what=f"Images of the same time give an anchor {1e3 * far_m:.0f} mm and "
+                f"{np.rad2deg(far_rad):.1f} degrees from that of all images.",
                 do="The board was moved between the two looks, the clocks are joined wrongly, or "
                 "odometry drifts.",
             )

@@ -88,7 +88,7 @@ def agreed(board: Board, device: DeviceViews, name: str) -> Agreed:
             seen.append((view, pose))
     if not seen:
         raise InvalidValueError(
-            f"{name}: no valid view of the board among {len(device.views)} pictures: check that it is the "
+            f"{name}: no valid view of the board among {len(device.views)} images: check that it is the "
             f"right board, in view and sharp, and its camera the right one"
         )
     both = [_candidates(view, pose) for view, pose in seen]

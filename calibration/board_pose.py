@@ -63,7 +63,7 @@ def pose_of(board: Board, corners: Corners, camera: CameraModel) -> BoardPose:
     """
     if corners.size != camera.size:
         raise InvalidValueError(
-            f"the camera was calibrated at {camera.size[1]}x{camera.size[0]} pixels, and the picture has "
+            f"the camera was calibrated at {camera.size[1]}x{camera.size[0]} pixels, and the image has "
             f"{corners.size[1]}x{corners.size[0]}"
         )
     p_B = board.corners_B[corners.ids]

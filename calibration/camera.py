@@ -1,6 +1,6 @@
 """Camera models `Pinhole` and `KannalaBrandt`, and `Intrinsics`, their file format.
 
-Frame C is optical: x right, y down, z forward. A pixel's integer coordinates are its centre, so a picture of
+Frame C is optical: x right, y down, z forward. A pixel's integer coordinates are its centre, so an image of
 w by h pixels reaches from -0.5 to w - 0.5, and its middle is ((w - 1) / 2, (h - 1) / 2). OpenCV's
 `cornerSubPix`, and `solvePnP` on its corners, use this convention; ChArUco corners do not, see detection.py.
 """
@@ -26,7 +26,7 @@ class CameraModel(ABC):
     MODEL: ClassVar[str]
 
     size: tuple[int, int]
-    """(height, width) of the pictures [pixels]"""
+    """(height, width) of the images [pixels]"""
     fx: float
     fy: float
     cx: float

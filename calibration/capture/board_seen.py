@@ -188,7 +188,7 @@ def board_seen(
     in_videos: bool,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Seen]:
-    """What each device with known intrinsics saw in each anchor clip; empty without a board.
+    """Board corners per anchor clip and device with known intrinsics; empty without a board.
 
     in_videos: search the videos where corners were not found already. InvalidValueError: a table of the
     capture cannot be read.
@@ -214,7 +214,7 @@ def board_seen(
 
 
 def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
-    """What is wrong with the board, the viewpoints or the times of the images, by device."""
+    """Reasons about the board, the viewpoints or the times of images, by device."""
     out: list[Reason] = []
     is_right = any(each.agreed for each in seen if each.by_picture)
     for role in dict.fromkeys(each.device.role for each in seen):

@@ -38,7 +38,7 @@ class CheckedDemonstration:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureReport:
-    """What was found in one capture."""
+    """Findings of the check of one capture."""
 
     verdict: Verdict
     """On the capture as a whole: a fatal reason here invalidates every demonstration."""

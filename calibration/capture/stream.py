@@ -196,7 +196,7 @@ class PictureWatch:
         if is_silent == self.is_bad:
             return None
         self.is_bad = is_silent
-        return f"{self._name}: {'NO PICTURES' if is_silent else 'pictures are back'}"
+        return f"{self._name}: {'NO IMAGES' if is_silent else 'images are back'}"
 
 
 class DoubleClose:

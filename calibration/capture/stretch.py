@@ -224,7 +224,7 @@ def _dropped(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
     if len(t_ns) < 3:
         yield Reason(
             name="no-pictures",
-            what=f"{device.role}: {len(t_ns)} pictures were taken in it.",
+            what=f"{device.role}: {len(t_ns)} images were taken in it.",
             do="Begin when its camera runs; if it did, its clock is not joined.",
         )
         return
@@ -236,7 +236,7 @@ def _dropped(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
         i = int(np.argmax(gaps_s))
         yield Reason(
             name="pictures-dropped",
-            what=f"{device.role}: {missing} of {missing + len(t_ns)} pictures are missing, {gaps_s[i]:.2f} "
+            what=f"{device.role}: {missing} of {missing + len(t_ns)} images are missing, {gaps_s[i]:.2f} "
             "s in "
             f"one piece, {_s(t_ns[i], start_ns)} into it.",
             do="Use a faster card or disk, fewer pixels, or a cooler device, and demonstrate again.",
@@ -257,8 +257,7 @@ def _gripper(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
         if share < limits.least_tags:
             yield Reason(
                 name="gripper-tags",
-                what=f"{device.role}: the gripper's tags are seen in {100 * share:.0f} % of its pictures "
-                "only.",
+                what=f"{device.role}: the gripper's tags are seen in {100 * share:.0f} % of its images only.",
                 do="Clean the tags, light them, and keep them in view.",
                 is_fatal=share < 0.6,
             )

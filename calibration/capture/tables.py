@@ -70,7 +70,7 @@ class Table:
     """Whether the file ends in the middle of a row, which is left out."""
 
     def rows(self, *names: str) -> np.ndarray:
-        """Those columns as an array (N, len(names))."""
+        """The named columns as an array (N, len(names))."""
         return np.stack([self.columns[name] for name in names], axis=1)
 
 

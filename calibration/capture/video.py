@@ -1,7 +1,7 @@
 """Videos of a capture, written in fragments: after a crash, all complete fragments can be read.
 
     file        | header | fragment 0      | fragment 1      | fragm     <- cut here
-    pictures             0 1 2 ... 14       15 ... 29          lost: at most the last half second
+    images             0 1 2 ... 14       15 ... 29          lost: at most the last half second
 
 True times of images are in frames.csv; the video's own are index / fps.
 """
@@ -41,7 +41,7 @@ class FragmentedVideo:
         """Append an image, (height, width, 3) uint8."""
         if rgb.shape != (*self._size, 3) or rgb.dtype != np.uint8:
             raise InvalidValueError(
-                f"expected a picture {(*self._size, 3)} uint8, got {rgb.shape} {rgb.dtype}"
+                f"expected an image {(*self._size, 3)} uint8, got {rgb.shape} {rgb.dtype}"
             )
         frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24").reformat(
             format="yuv420p"
@@ -73,14 +73,14 @@ def count_pictures(path: Path) -> int:
 
 
 def size_and_fps(path: Path) -> tuple[tuple[int, int], float]:
-    """((height, width), pictures a second) of a video."""
+    """((height, width), images a second) of a video."""
     with opened(path) as file:
         stream = file.streams.video[0]
         return (stream.height, stream.width), float(stream.average_rate or stream.guessed_rate or 0)
 
 
 def pictures(path: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
-    """(index, (height, width, 3) uint8 RGB) of the pictures in [start, stop), as far as the video goes."""
+    """(index, (height, width, 3) uint8 RGB) of the images in [start, stop), as far as the video goes."""
     import av
 
     with opened(path) as file:
@@ -130,5 +130,5 @@ def opened(path: Path) -> Any:
         raise InvalidValueError(f"{path} is no video that can be read: {error}") from error
     if not file.streams.video:
         file.close()
-        raise InvalidValueError(f"{path} has no pictures in it")
+        raise InvalidValueError(f"{path} has no images in it")
     return file

@@ -84,7 +84,7 @@ class CaptureWriter:
         info = self._device(role)
         if role not in self._videos:
             if info.size is None or info.fps is None:
-                raise InvalidValueError(f"device {role} has pictures: it needs a size and an fps")
+                raise InvalidValueError(f"device {role} has images: it needs a size and an fps")
             self._guard(self._open_video, role, info)
         self._guard(self._videos[role].add, rgb)
         return self.frame(role, t_ns, exposure_ns=exposure_ns)

@@ -41,7 +41,7 @@ def heading(R_WC: Float[np.ndarray, "N 3 3"]) -> tuple[Float[np.ndarray, " N"], 
     if level.size and level.min() < 0.5:
         raise InvalidValueError(
             "the chest camera's x axis points up or down: expected a camera that is upright on the chest, "
-            "x to the right in its picture (turned by 90 degrees? left and right swapped?)"
+            "x to the right in its image (turned by 90 degrees? left and right swapped?)"
         )
     yaw = np.arctan2(right[:, 1], right[:, 0]) + np.pi / 2.0
     others = [yaw]

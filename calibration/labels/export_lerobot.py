@@ -278,7 +278,7 @@ def film(
                 following = next(shown, None)
                 if following is None:
                     raise InvalidValueError(
-                        f"{device.folder} has no picture {number}, which frames.csv has: the video was cut"
+                        f"{device.folder} has no image {number}, which frames.csv has: the video was cut"
                     )
                 now = following
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(now[1]), format="rgb24")

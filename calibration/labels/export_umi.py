@@ -46,9 +46,9 @@ class UmiWritten:
     def __str__(self) -> str:
         counts = f"{self.num_episodes} episodes, {self.num_rows} rows"
         if not self.without_video:
-            return f"{counts}, with pictures (camera0_rgb)"
+            return f"{counts}, with images (camera0_rgb)"
         return (
-            f"{counts}. warning: it has no pictures (camera0_rgb), which UMI's training wants: the hand has "
+            f"{counts}. warning: it has no images (camera0_rgb), which UMI's training wants: the hand has "
             f"no video in the captures of {self.without_video} of them"
         )
 

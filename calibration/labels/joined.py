@@ -256,7 +256,7 @@ def _tag_reasons(corrected: Corrected) -> list[Reason]:
     return [
         note(
             "tags-elsewhere",
-            f"In {share:.0f} % of {corrected.num_tags} pictures the gripper's tags are not where the anchors "
+            f"In {share:.0f} % of {corrected.num_tags} images the gripper's tags are not where the anchors "
             "and both odometries have the hand.",
             "The board was moved between the views, the declared poses of tags or TCP are wrong, "
             "or odometry is wrong: show the fixed board again, or correct the description of the tags.",

@@ -108,7 +108,7 @@ def smooth_path(
 
 
 def standing(x_WG: Float[np.ndarray, "N 3"], period_s: float, smoothing: Smoothing) -> np.ndarray:
-    """Where a person neither walks nor turns, apart from sway, for long enough to be intentional."""
+    """Mask of samples at which a person neither walks nor turns, apart from sway, for long enough."""
     sigma = max(0.5 / (2.0 * np.pi * smoothing.cut_off_hz) / period_s, 1e-3)
     calm = gaussian_filter1d(x_WG, sigma, axis=0, mode="nearest")
     v = np.gradient(calm, period_s, axis=0)

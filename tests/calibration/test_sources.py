@@ -418,7 +418,7 @@ def test_a_trajectory_that_cannot_be_is_named_with_file_and_line(tmp_path, name)
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"poses": [[0, 0, 0, 1, 0, 0, 0]]}, "as many pictures as poses"),
+        ({"poses": [[0, 0, 0, 1, 0, 0, 0]]}, "as many images as poses"),
         ({"poses": None}, "has no poses|has shape"),
         ({"perFrameIntrinsicCoeffs": [[50 + i, 50, 32, 24] for i in range(N)]}, "lock the focus"),
     ],

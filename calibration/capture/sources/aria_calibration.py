@@ -65,7 +65,7 @@ class AriaCalibration:
         half = view == RGB and size == _HALF_RGB
         if size != _FULL[view] and not half:
             raise InvalidValueError(
-                f"{self.path}: pictures of {view} are {size[1]}x{size[0]}, which Aria does not record"
+                f"{self.path}: images of {view} are {size[1]}x{size[0]}, which Aria does not record"
             )
         radius_px = _RADIUS_PX[view] * (0.5 if half else 1.0)
         try:

@@ -122,7 +122,7 @@ class Rectified:
         if rgb.shape[:2] != self._size:
             height, width = self._size
             raise InvalidValueError(
-                f"expected a picture of {width}x{height} pixels, got {rgb.shape[1]}x{rgb.shape[0]}"
+                f"expected an image of {width}x{height} pixels, got {rgb.shape[1]}x{rgb.shape[0]}"
             )
         return np.asarray(cv2.remap(rgb, *self._maps, cv2.INTER_CUBIC, borderMode=cv2.BORDER_CONSTANT))
 

@@ -109,7 +109,7 @@ class _Seen:
         if not file.count(stream) or not file.count(stream, CONFIGURATION):
             there = [name for name, each in STREAMS.items() if file.count(each)]
             raise InvalidValueError(
-                f"{file.path} has no pictures of {view} (stream {stream}); it has "
+                f"{file.path} has no images of {view} (stream {stream}); it has "
                 f"{', '.join(there) or 'none at all'}"
             )
         rows, shape = file.rows(stream), file.rows(stream, CONFIGURATION)[0]
@@ -125,7 +125,7 @@ class _Seen:
             )
         if is_raw and int(shape["image_pixel_format"]) != 1:
             raise InvalidValueError(
-                f"{file.path}: raw pictures of {view} are of VRS's pixel format "
+                f"{file.path}: raw images of {view} are of VRS's pixel format "
                 f"{shape['image_pixel_format']}, expected grey of 8 bits (1)"
             )
         exposure_s = np.clip(np.nan_to_num(rows["exposure_duration_s"]), 0.0, 1.0)  # NaN where unknown
@@ -174,7 +174,7 @@ def _pictures(path: Path, view: str, seen: _Seen, rectified: Rectified) -> Itera
                     picture = np.repeat(grey[:, :, None], 3, axis=2)
                 yield rectified(picture)
             except ValueError as error:
-                raise InvalidValueError(f"{path}, picture {i} of {view} cannot be read: {error}") from error
+                raise InvalidValueError(f"{path}, image {i} of {view} cannot be read: {error}") from error
 
 
 def _left_out(file: VrsFile, view: str, imu_label: str) -> str:

@@ -53,7 +53,7 @@ def read_arkit(path: Path, video: Path | None = None) -> Recording:
         assert seen.frames_ns is not None
         if len(seen.frames_ns) != len(t_ns):
             raise InvalidValueError(
-                f"{video} has {len(seen.frames_ns)} pictures, {path} has {len(t_ns)} ARFrames: expected "
+                f"{video} has {len(seen.frames_ns)} images, {path} has {len(t_ns)} ARFrames: expected "
                 "one image for each"
             )
         frames_ns = t_ns

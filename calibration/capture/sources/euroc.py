@@ -108,7 +108,7 @@ def _pictures_of(path: Path) -> tuple[np.ndarray, list[str]]:
         t_ns.append(int(stamp))
         names.append(name.strip())
     if not t_ns:
-        raise InvalidValueError(f"{path} names no pictures")
+        raise InvalidValueError(f"{path} names no images")
     return np.array(t_ns, dtype=np.int64), names
 
 

@@ -49,7 +49,7 @@ def read_realsense(path: Path) -> Recording:
                 p, q = message.translation, message.rotation
                 poses.append((t_ns, p.x, p.y, p.z, q.w, q.x, q.y, q.z))
     if not frames_ns and not poses:
-        raise InvalidValueError(f"{path} has neither colour pictures ({IMAGE}) nor poses ({POSE})")
+        raise InvalidValueError(f"{path} has neither colour images ({IMAGE}) nor poses ({POSE})")
     times = np.array(frames_ns, dtype=np.int64)
     info = DeviceInfo(
         kind="realsense",
@@ -103,7 +103,7 @@ def _pictures(path: Path, size: tuple[int, int] | None) -> Iterator[np.ndarray]:
     for _, _, message in _messages(path, (IMAGE,)):
         if message.encoding not in _ENCODINGS:
             raise InvalidValueError(
-                f"{path}: pictures are {message.encoding}, expected {' or '.join(_ENCODINGS)}: record in RGB8"
+                f"{path}: images are {message.encoding}, expected {' or '.join(_ENCODINGS)}: record in RGB8"
             )
         rows = np.asarray(message.data, dtype=np.uint8).reshape(message.height, message.step)
         picture = rows[:, : 3 * message.width].reshape(message.height, message.width, 3)

@@ -56,7 +56,7 @@ def read_record3d(path: Path) -> Recording:
     count = min(len(poses), len(names))
     if first is None or count == 0 or len(times) != len(poses) or len(names) != len(poses):
         raise InvalidValueError(
-            f"{path}: expected as many pictures as poses and times, got {len(names)}, {len(poses)} and "
+            f"{path}: expected as many images as poses and times, got {len(names)}, {len(poses)} and "
             f"{len(times)}"
         )
     if np.abs(times).max() * _NS > LATEST_NS:

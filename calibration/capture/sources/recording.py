@@ -43,7 +43,7 @@ class Recording:
         if self.frames_ns is not None and len(self.frames_ns):
             return int(self.frames_ns[0])
         if self.poses is None:
-            raise InvalidValueError("a recording without pictures and without poses is empty")
+            raise InvalidValueError("a recording without images and without poses is empty")
         return int(self.poses.t_ns[0])
 
     @property
@@ -98,7 +98,7 @@ def write(
             on_picture()
             count += 1
         if count != len(times):
-            raise InvalidValueError(f"{role}: expected {len(times)} pictures, got {count}")
+            raise InvalidValueError(f"{role}: expected {len(times)} images, got {count}")
 
 
 def fps_of(t_ns: np.ndarray) -> float:

@@ -47,7 +47,7 @@ def read_run_log(path: Path, *, view: str, part: str, X_part_camera: pin.SE3) ->
         raise InvalidValueError(f"{path} has no control steps in it")
     images = [(image.t_ns, image.jpeg) for image in log.images(view)]
     if not images:
-        raise InvalidValueError(f"{path} has no pictures of camera {view!r}")
+        raise InvalidValueError(f"{path} has no images of camera {view!r}")
     height, width, *_ = decode_jpeg_header(images[0][1])
     frames_ns = np.array([t for t, _ in images], dtype=np.int64)
     size = (height - height % 2, width - width % 2)

@@ -188,7 +188,7 @@ def _check_aria(path: Path, options: Mapping[str, str]) -> None:
     """Refuse options of a trajectory with a video for a recording, and vice versa: InvalidValueError."""
     others = ("extrinsic", "video", "stamps") if is_vrs(path) else ("view", "turn", "mps")
     if wrong := [name for name in others if name in options]:
-        has = "has its own calibration and pictures" if is_vrs(path) else "is no VRS file"
+        has = "has its own calibration and images" if is_vrs(path) else "is no VRS file"
         raise InvalidValueError(f"{path} {has}: it takes no {', '.join(wrong)}")
 
 

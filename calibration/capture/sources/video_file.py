@@ -20,7 +20,7 @@ def read_video(path: Path, *, stamps_file: Path | None = None, kind: str = "vide
     own = stamps(path)
     times = own if stamps_file is None else _read_stamps(stamps_file)
     if len(times) != len(own):
-        raise InvalidValueError(f"{path} has {len(own)} pictures, {stamps_file} has {len(times)} times")
+        raise InvalidValueError(f"{path} has {len(own)} images, {stamps_file} has {len(times)} times")
     size, _ = size_and_fps(path)
     info = DeviceInfo(kind=kind, size=size, fps=fps_of(times), source=path.name)
     return Recording(info=info, frames_ns=times, video=path)

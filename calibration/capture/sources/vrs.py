@@ -1,7 +1,7 @@
 """VRS, the container format of Project Aria's recordings: `VrsFile`, its tags and records.
 
     file    | header | description: tags of the file and of its streams | record | record | ... | index |
-    record  | header: size, stream, time, kind, compression | fields (DataLayout) | a picture's bytes |
+    record  | header: size, stream, time, kind, compression | fields (DataLayout) | an image's bytes |
 
 Everything is little-endian. Records follow each other, so they are walked once; the index, which may precede
 them, holds their number. Tags of the file declare the fields of a stream's records and their offsets, by kind
