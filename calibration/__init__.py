@@ -1,1 +1,1 @@
-"""What is measured of a robot once: delays. Pure maths; whoever moves or shows something calls it."""
+"""Calibration of cameras, end effectors, clocks and delays. Pure maths; commands move devices and call it."""

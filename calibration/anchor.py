@@ -3,9 +3,9 @@
     W_c ──odometry── C ──board's pose── B ──board's pose── H ──odometry── W_h
      └────────────────────────── X_WcWh ──────────────────────────────────┘
 
-Sequential: the board stands still, each device looks at it when it likes, and no clocks have to be joined.
-Simultaneous: both look at the same time; the board may move then. It is a check of the first where there are
-pictures of the same time, and a form of its own for a board that is held in a hand (`at_the_same_time`).
+Sequential: the board is stationary, each device looks at it at any time, and no clocks need to be joined.
+Simultaneous: both look at the same time, and the board may move. It checks the first where images have the
+same time, and is a method of its own for a hand-held board (`at_the_same_time`).
 
 An error of the anchor grows with the distance from the board: 0.3 degrees are 5 mm per metre.
 """
@@ -35,24 +35,24 @@ GRAVITY_SIGMA = np.deg2rad(0.1)
 @final
 @dataclass(frozen=True, kw_only=True)
 class AnchorConfig:
-    """How an anchor is solved."""
+    """Parameters of solving an anchor."""
 
     is_level: bool = True
-    """Both odometries know where down is: yaw and translation are solved, and the tilt is a check."""
+    """Both odometries are gravity-aligned: yaw and translation are solved, and the tilt is a check."""
     gravity_sigma: float = GRAVITY_SIGMA
-    """By which each odometry's vertical may be off [rad]; the tilt's part of a level anchor's covariance."""
+    """Error of each odometry's vertical [rad]; the tilt's part of a level anchor's covariance."""
     most_views: int = 80
-    """Of each device; of more, some are taken, spread evenly."""
+    """Most views of each device; of more, an evenly spread subset is used."""
     hand_time: Callable[[int], int] | None = None
-    """The hand's time of the chest's [ns], if the clocks are joined: for the simultaneous check."""
+    """Converts the chest's time to the hand's [ns], if the clocks are joined: for the simultaneous check."""
     at_the_same_time: bool = False
-    """The board was moved about: use pictures of the same time alone. Needs hand_time."""
+    """The board moved: use only images of the same time. Needs hand_time."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Anchor:
-    """X_WcWh, and how far to trust it."""
+    """X_WcWh with its covariance and a verdict."""
 
     KIND: ClassVar[str] = "anchor"
     VERSION: ClassVar[int] = 1
@@ -72,20 +72,21 @@ class Anchor:
     X_WcWh: pin.SE3
     X_WcB: pin.SE3
     covariance: Float[np.ndarray, "6 6"]
-    """Of [p, w], from the left in W_c about o = X_WcB.translation: X_true = T(o) [exp(w), p] T(-o) X_WcWh."""
+    """Covariance of [p, w], from the left in W_c about o = X_WcB.translation: the true anchor is
+    T(o) [exp(w), p] T(-o) X_WcWh."""
     chest_ns: int
-    """Middle of the times of the chest's views, on its clock."""
+    """Mean time of the chest's views, on its clock."""
     hand_ns: int
-    """The same of the hand's, on the hand's clock."""
+    """Mean time of the hand's views, on the hand's clock."""
     residuals: Mapping[str, float]
     """`chest_rms_px`, `hand_rms_px`, `held_out_px`, `gravity_rad`, `chest_views`, ..."""
     board: Mapping[str, Any]
-    """`Board.to_dict` of what was looked at."""
+    """`Board.to_dict` of the board."""
     verdict: Verdict
 
     @property
     def sigma(self) -> tuple[float, float]:
-        """Standard deviation at the board: of the place [m] and of the yaw [rad]."""
+        """Standard deviations at the board: of position [m] and yaw [rad]."""
         return float(np.sqrt(np.trace(self.covariance[:3, :3]))), float(np.sqrt(self.covariance[5, 5]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +105,7 @@ class Anchor:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         covariance = np.array(data["covariance"], dtype=float)
         if covariance.shape != (6, 6) or not np.isfinite(covariance).all():
-            raise InvalidValueError("an anchor's covariance is 6 by 6 finite numbers")
+            raise InvalidValueError("expected an anchor's covariance of 6 by 6 finite numbers")
         return cls(
             X_WcWh=pose_from_json(data["X_WcWh"]),
             X_WcB=pose_from_json(data["X_WcB"]),
@@ -120,10 +121,10 @@ class Anchor:
 def solve_anchor(
     board: Board, chest: DeviceViews, hand: DeviceViews, config: AnchorConfig | None = None
 ) -> Anchor:
-    """The anchor by all views, its covariance, and a verdict on it.
+    """Solve an anchor from all views, with its covariance and a verdict.
 
-    InvalidValueError: a device has no valid view at all, pictures of another size than its camera, or (at the
-    same time) no pair. Everything else that is wrong stands in the verdict.
+    InvalidValueError: a device has no valid view, images of another size than its camera, or (at the same
+    time) no pair. The verdict reports all other faults.
     """
     config = config or AnchorConfig()
     most = config.most_views
@@ -131,17 +132,15 @@ def solve_anchor(
     pairs = _paired(board, chest, hand, config)
     if config.at_the_same_time:
         if pairs is None:
-            raise InvalidValueError(
-                "an anchor of pictures at the same time needs the joined clocks: hand_time"
-            )
+            raise InvalidValueError("an anchor of images at the same time needs the joined clocks: hand_time")
         if not len(pairs):
-            raise InvalidValueError("no two pictures of the board are of the same time: look at it together")
+            raise InvalidValueError("no two images of the board are of the same time: look at it together")
         return _of_pairs(board, sides, pairs, config)
     return _of_all(board, (chest, hand), sides, pairs, config)
 
 
 def _paired(board: Board, chest: DeviceViews, hand: DeviceViews, config: AnchorConfig) -> Pairs | None:
-    """Pictures of the same time: as a check of some, else of all that are used; None: no joined clocks."""
+    """Image pairs of the same time: of a few images as a check, else of all; None: no joined clocks."""
     if config.hand_time is None:
         return None
     return pairs_of(
@@ -150,37 +149,37 @@ def _paired(board: Board, chest: DeviceViews, hand: DeviceViews, config: AnchorC
 
 
 def _some(device: DeviceViews, most: int) -> DeviceViews:
-    """With so many views at most, spread evenly."""
+    """At most `most` of the views, spread evenly."""
     some = np.linspace(0, len(device.views) - 1, min(len(device.views), most)).round().astype(int)
     return replace(device, views=[device.views[i] for i in some])
 
 
 def level(X: pin.SE3) -> pin.SE3:
-    """The nearest yaw and translation: the tilt is taken off about the world's origin."""
+    """The nearest yaw and translation: removes the tilt about the world's origin."""
     R = X.rotation
     yaw = float(np.arctan2(R[1, 0] - R[0, 1], R[0, 0] + R[1, 1]))
     return pin.SE3(pin.exp3(np.array([0.0, 0.0, yaw])), X.translation)
 
 
 def tilt_of(X: pin.SE3) -> float:
-    """Between both worlds' verticals [rad]."""
+    """Angle between both worlds' verticals [rad]."""
     return float(np.arccos(np.clip(X.rotation[2, 2], -1.0, 1.0)))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Closure:
-    """By how much a second anchor differs from a first, at the second's board."""
+    """Difference of a second anchor from a first, at the second's board."""
 
     distance_m: float
     yaw: float
     """[rad]"""
     sigmas: float
-    """The same in standard deviations of both (Mahalanobis, four numbers)."""
+    """The difference in standard deviations of both (Mahalanobis, four numbers)."""
 
 
 def closure(first: Anchor, last: Anchor) -> Closure:
-    """What drift between two looks at the board came to (or that the board was moved)."""
+    """The drift between two anchors (or the motion of the board)."""
     difference = last.X_WcWh * first.X_WcWh.inverse()
     o = last.X_WcB.translation
     dp = difference.act(o) - o
@@ -196,7 +195,7 @@ def closure(first: Anchor, last: Anchor) -> Closure:
 
 
 def _at(anchor: Anchor, o: np.ndarray) -> np.ndarray:
-    """Its covariance about another place of W_c."""
+    """The anchor's covariance about another point of W_c."""
     M = np.eye(6)
     M[:3, 3:] = -pin.skew(o - anchor.X_WcB.translation)
     return np.asarray(M @ anchor.covariance @ M.T)
@@ -283,18 +282,18 @@ def _anchor(
 
 
 def _level_about(found: Fit) -> pin.SE3:
-    """The level anchor that puts the board where the free one does."""
+    """The level anchor that agrees with the free one on the board's position."""
     flat = level(found.X_WcWh)
     o = found.X_WcB.translation
     return pin.SE3(flat.rotation, o - flat.rotation @ found.X_WcWh.actInv(o))
 
 
 def _held_out(chest: Watched, hand: Watched, found: Fit, *, is_level: bool) -> tuple[float, float] | None:
-    """The hand's corners as the chest's view of the board and an anchor of other views put them [pixels].
+    """Held-out errors of the hand's corners, predicted by the chest and an anchor of other views [pixels].
 
-    Both devices' views are split by blocks: the anchor is of the one half, the chest's and the hand's views
-    of the board are of the other. First, rms from where the hand's own views of that half put them together;
-    second, from where each single picture has them, which holds odometry's trembling as well. None: too few.
+    Both devices' views are split by blocks: the anchor comes from one half, the views of the board from the
+    other. First, rms to the joint fit of the hand's own views of that half; second, to the corners of each
+    image, which includes odometry jitter. None: too few.
     """
     off, single, num = 0.0, 0.0, 0
     for half in (0, 1):
@@ -304,10 +303,10 @@ def _held_out(chest: Watched, hand: Watched, found: Fit, *, is_level: bool) -> t
         fitted = [watched.only(mask) for watched, mask in zip((chest, hand), masks, strict=True)]
         others = [watched.only(~mask) for watched, mask in zip((chest, hand), masks, strict=True)]
         anchor = fit(fitted[0], fitted[1], found.X_WcB, found.X_WcWh, is_level=is_level).X_WcWh
-        held = fit(others[0], others[1], found.X_WcB, found.X_WcWh, is_level=False)  # each by its own views
+        held = fit(others[0], others[1], found.X_WcB, found.X_WcWh, is_level=False)  # each from its own views
         at = others[1]
-        said = at.pixels(anchor.inverse() * held.X_WcB)
-        off += float(np.nansum((said - at.pixels(held.X_WcWh.inverse() * held.X_WcB)) ** 2))
-        single += float(np.nansum((said - at.uv) ** 2))
-        num += len(said)
+        predicted = at.pixels(anchor.inverse() * held.X_WcB)
+        off += float(np.nansum((predicted - at.pixels(held.X_WcWh.inverse() * held.X_WcB)) ** 2))
+        single += float(np.nansum((predicted - at.uv) ** 2))
+        num += len(predicted)
     return float(np.sqrt(off / num)), float(np.sqrt(single / num))

@@ -1,10 +1,10 @@
-"""Both odometries' worlds joined by all corners of all views: `fit`.
+"""Joins both odometries' worlds by all corners of all views: `fit`.
 
-Unknown are the board in the chest's world, X_WcB, and the anchor X_WcWh; odometry's poses are taken as given.
-A corner is seen by the chest through X_CWc X_WcB, and by the hand through X_HWh X_WcWh^-1 X_WcB. Gauss-Newton
-with Huber's weights, on steps [translation, rotation vector] from the left about the board's origin, in W_c.
+Unknowns are the board in the chest's world, X_WcB, and the anchor X_WcWh; odometry's poses are fixed.
+The chest sees a corner through X_CWc X_WcB, and the hand through X_HWh X_WcWh^-1 X_WcB. Gauss-Newton
+with Huber weights, on steps [translation, rotation vector] from the left about the board's origin, in W_c.
 
-Errors of one picture's corners have causes in common (odometry, blur, the lens), so the covariance comes from
+Errors of corners in one image are correlated (odometry, blur, the lens), so the covariance comes from
 resampling blocks of views, not from counting corners.
 """
 
@@ -26,20 +26,20 @@ _ROUNDS, _HUBER = 12, 1.345
 _RESAMPLES = 400
 _BLOCKS = 16
 _NUMBERS = 4
-"""Of a level anchor."""
+"""Free columns of a level anchor."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Watched:
-    """All corners that one device saw, one after the other."""
+    """All corners that one device saw, concatenated."""
 
     camera: CameraModel
     is_hand: bool
     p_B: Float[np.ndarray, "M 3"]
     uv: Float[np.ndarray, "M 2"]
     view: Int[np.ndarray, " M"]
-    """Number of the view that a corner is of."""
+    """Index of each corner's view."""
     R_CW: Float[np.ndarray, "V 3 3"]
     p_CW: Float[np.ndarray, "V 3"]
     t_ns: Int[np.ndarray, " V"]
@@ -59,7 +59,7 @@ class Watched:
         )
 
     def only(self, views: np.ndarray) -> "Watched":
-        """Those of a mask over views."""
+        """The corners of the views that a mask selects."""
         number = np.cumsum(views) - 1
         keep = views[self.view]
         return replace(
@@ -68,12 +68,12 @@ class Watched:
         )  # fmt: skip
 
     def blocks(self, most: int = 16) -> Int[np.ndarray, " V"]:
-        """Which block of neighbouring views each is in: 6 to 16 blocks of about five."""
+        """Block of neighbouring views of each view: 6 to 16 blocks of about five."""
         num = len(self.t_ns)
         return np.arange(num) * min(max(num // 5, 6), most, num) // num
 
     def pixels(self, X_WB: pin.SE3) -> Float[np.ndarray, "M 2"]:
-        """Where its corners would be seen, with the board there in this device's world."""
+        """Projections of its corners for a pose of the board in this device's world."""
         p_W = self.p_B @ X_WB.rotation.T + X_WB.translation
         p_C = np.einsum("nij,nj->ni", self.R_CW[self.view], p_W) + self.p_CW[self.view]
         return self.camera.project(p_C)
@@ -82,19 +82,20 @@ class Watched:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """Where all views agree best."""
+    """The poses on which all views agree best."""
 
     X_WcB: pin.SE3
     X_WcWh: pin.SE3
     rms_px: tuple[float, float]
-    """Of the chest's and of the hand's corners, each coordinate pair [pixels]."""
+    """RMS of the chest's and of the hand's corners, per coordinate pair [pixels]."""
     view_rms_px: tuple[np.ndarray, np.ndarray]
 
 
 def fit(chest: Watched, hand: Watched, X_WcB: pin.SE3, X_WcWh: pin.SE3, *, is_level: bool) -> Fit:
-    """
-    X_WcB, X_WcWh: where to begin.
-    is_level: both worlds know where down is: the anchor is a yaw and a translation.
+    """Fit board and anchor to all corners.
+
+    X_WcB, X_WcWh: initial guess.
+    is_level: both worlds are gravity-aligned: the anchor is a yaw and a translation.
     """
     columns = _free(is_level=is_level)
     for _ in range(_ROUNDS):
@@ -117,22 +118,22 @@ def fit(chest: Watched, hand: Watched, X_WcB: pin.SE3, X_WcWh: pin.SE3, *, is_le
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Spread:
-    """How sure a fit is."""
+    """Uncertainty of a fit."""
 
     covariance: Float[np.ndarray, "6 6"]
-    """Of [translation, rotation vector] of the anchor, from the left about the board's origin, in W_c; the
-    tilt of a level fit is 0."""
+    """Covariance of [translation, rotation vector] of the anchor, from the left about the board's origin, in
+    W_c; the tilt of a level fit is 0."""
     scale: float
-    """By which the board is larger than it is said to be, judged by odometry."""
+    """Size of the board by odometry over its declared size."""
     scale_sigma: float
 
 
 def spread(
     chest: Watched, hand: Watched, found: Fit, *, is_level: bool, focal_sigma: tuple[float, float]
 ) -> Spread:
-    """By resampling blocks of views, and by what the focal lengths may be off.
+    """Estimate the uncertainty by resampling blocks of views, plus that of the focal lengths.
 
-    focal_sigma: of the chest's and of the hand's, as a share.
+    focal_sigma: standard deviations of the chest's and the hand's, as a share.
     """
     columns = _free(is_level=is_level)
     J, r, weight = _stacked(chest, hand, found.X_WcB, found.X_WcWh, columns)
@@ -166,7 +167,7 @@ def _free(*, is_level: bool) -> np.ndarray:
 
 
 def _seen(watched: Watched, X_WcB: pin.SE3, X_WcWh: pin.SE3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pixels; their slope by the point in W_c (or in the anchor's image of it); that point."""
+    """Pixels; their derivative by the point in W_c (or in the anchor's image of it); that point."""
     x = watched.p_B @ X_WcB.rotation.T + X_WcB.translation
     in_world, R_WWc = x, np.eye(3)
     if watched.is_hand:
@@ -180,7 +181,7 @@ def _seen(watched: Watched, X_WcB: pin.SE3, X_WcWh: pin.SE3) -> tuple[np.ndarray
 def _stacked(
     chest: Watched, hand: Watched, X_WcB: pin.SE3, X_WcWh: pin.SE3, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Jacobian by the free columns, residuals and weights: two rows a corner, the chest's first."""
+    """Jacobian by the free columns, residuals and weights: two rows per corner, the chest's first."""
     out = []
     for watched in (chest, hand):
         at, slope, x = _seen(watched, X_WcB, X_WcWh)
@@ -199,23 +200,23 @@ def _stacked(
 
 
 def _weights(r: np.ndarray) -> np.ndarray:
-    """Huber's, of each corner, in units of what this device's corners are off by."""
+    """Huber weight of each corner, in units of this device's typical error."""
     size = np.linalg.norm(r, axis=1)
     scale = max(float(np.median(size)) / 1.1774, 1e-6)  # of two normal coordinates
     return np.asarray(np.minimum(1.0, _HUBER * 1.5 * scale / np.maximum(size, 1e-12)) / scale**2)
 
 
 def _block_of_rows(chest: Watched, hand: Watched, most: int) -> np.ndarray:
-    """Of each row of the Jacobian; the hand's blocks count on."""
+    """Block of each row of the Jacobian; the hand's blocks are numbered after the chest's."""
     first = chest.blocks(most)
     both = (first[chest.view], hand.blocks(most)[hand.view] + first.max() + 1)
     return np.repeat(np.concatenate(both), 2)
 
 
 def _resampled(J: np.ndarray, r: np.ndarray, weight: np.ndarray, blocks: np.ndarray) -> np.ndarray:
-    """Covariance of the step that blocks drawn with replacement would make.
+    """Covariance of the step under resampling of blocks with replacement.
 
-    Every block's own pull is first made as large as it would be had it not been fitted to (leave one out).
+    Every block's gradient is first scaled to its value in a fit without it (leave one out).
     """
     num = int(blocks.max()) + 1
     size = J.shape[1]
@@ -231,12 +232,12 @@ def _resampled(J: np.ndarray, r: np.ndarray, weight: np.ndarray, blocks: np.ndar
     drawn = rng.multinomial(num, np.full(num, 1.0 / num), size=_RESAMPLES)
     steps = (drawn - 1.0) @ pulls
     free = num - 2.0
-    few = free / max(free - _NUMBERS - 1.0, 1.0)  # the spread of few blocks is itself unsure (Hotelling)
+    few = free / max(free - _NUMBERS - 1.0, 1.0)  # the spread of few blocks is itself uncertain (Hotelling)
     return np.asarray(steps.T @ steps / len(steps) * few)
 
 
 def _widest(covariances: list[np.ndarray]) -> np.ndarray:
-    """Of short and of long blocks: while odometry drifts, only long ones show it (Flyvbjerg and Petersen)."""
+    """The widest covariance of short and long blocks: only long ones show drift (Flyvbjerg and Petersen)."""
     first, *others = covariances
     for other in others:
         if np.mean(np.diag(other) / np.maximum(np.diag(first), 1e-30)) > 1.0:
@@ -245,7 +246,7 @@ def _widest(covariances: list[np.ndarray]) -> np.ndarray:
 
 
 def _without(whole: np.ndarray, H: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The pull of a block in a fit of all others: g = (1 - H / whole) pull."""
+    """Gradient p of a block in a fit of all others, from g = (1 - H / whole) p."""
     return np.asarray(whole @ np.linalg.lstsq(whole - H, g, rcond=None)[0])
 
 

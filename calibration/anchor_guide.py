@@ -1,8 +1,8 @@
-"""Views of the board for an anchor, taken while pictures and poses come: `AnchorGuide`. Pure.
+"""Collects views of the board for an anchor from live images and poses: `AnchorGuide`. Pure.
 
 pose    ─► hear ─► the last second of each device's odometry
-picture ─► see  ─► one of each device waits for its pose
-           look ─► no board, blurred, turning, from the front, or from here again: what is wrong
+image   ─► see  ─► one per device waits for its pose
+           look ─► no board, blurred, turning, from the front, or the same viewpoint again: what is wrong
                 └► a view; what to do next
 """
 
@@ -33,38 +33,38 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
 MOST_FRONTAL_SHARE = 0.3
-"""Of the views that are enough; more from the front are not taken: they say nothing of the board's tilt."""
+"""Most frontal views, of those needed; more are refused, as they do not determine the board's tilt."""
 EVERY_NS = 150_000_000
-"""Between two pictures of a device that are looked at: more say nothing new, and no browser shows them."""
+"""Time between two processed images of a device: more add nothing, and no browser shows them."""
 _STAND_M, _STAND_RAD, _MOST_STANDING = 0.03, float(np.deg2rad(3.0)), 6
-"""Views from within are of one stand, and at most so many are taken there."""
+"""Views within this distance are of one viewpoint, and at most this many are taken there."""
 _KEPT_NS, _AROUND_NS = NS_PER_S, NS_PER_S // 20
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnchorLook:
-    """What one picture of one device showed."""
+    """Result of one image of one device."""
 
     role: str
     picture: np.ndarray
     """(h, w, 3) uint8."""
     corners: Corners
     problem: str = ""
-    """What keeps it from being a view, and what to do; empty: nothing does."""
+    """Why it is not a view, and what to do; empty: it is one."""
     is_taken: bool = False
 
 
 @final
 @dataclass(kw_only=True)
 class Progress:
-    """What one device has looked at so far."""
+    """Views of one device so far."""
 
     views: list[View] = field(default_factory=list)
     tilts: list[float] = field(default_factory=list)
-    """Of each view: between the board's normal and the line of sight [rad]."""
+    """Angle of each view between the board's normal and the line of sight [rad]."""
     sides: set[int] = field(default_factory=set)
-    """From which of the four quarters around the board it was seen tilted."""
+    """Quarters around the board from which it was seen tilted."""
 
     @property
     def num_tilted(self) -> int:
@@ -72,12 +72,12 @@ class Progress:
 
     @property
     def span(self) -> float:
-        """Share of the picture that the board fills, median."""
+        """Median share of the image that the board fills."""
         return float(np.median([max(view.corners.span) for view in self.views])) if self.views else 0.0
 
     @property
     def lacking(self) -> str:
-        """What to do next with it; empty: it has enough."""
+        """What to do next with this device; empty: it has enough views."""
         if not self.views:
             return "look at the board, from the side and not straight on, and hold still"
         if len(self.views) < ENOUGH:
@@ -90,10 +90,10 @@ class Progress:
 
 
 class AnchorGuide:
-    """Takes the views of an anchor, and says which to take next."""
+    """Collects the views of an anchor and advises which to take next."""
 
     def __init__(self, board: Board, cameras: Mapping[str, CameraModel]) -> None:
-        """cameras: role -> its camera, the chest's first."""
+        """cameras: role -> camera, the chest's first."""
         self.board = board
         self.progress = {role: Progress() for role in cameras}
         self._cameras = cameras
@@ -102,20 +102,20 @@ class AnchorGuide:
         self._looked_ns: dict[str, int] = {}
 
     def hear(self, role: str, t_ns: int, X_WC: pin.SE3, tracking: int) -> None:
-        """The camera's pose, in the world of the device's odometry; times rise."""
+        """Register a pose of the camera in the world of the device's odometry; times rise."""
         poses = self._poses[role]
         poses.append((t_ns, X_WC, tracking))
         while poses[0][0] < t_ns - _KEPT_NS:
             poses.popleft()
 
     def see(self, role: str, t_ns: int, picture: np.ndarray) -> None:
-        """A picture (h, w, 3) uint8, on the clock of the poses; left out while one before it still waits, or
-        was looked at just before."""
+        """Register an image (h, w, 3) uint8, on the clock of the poses; dropped while an earlier one waits
+        or shortly after a processed one."""
         if t_ns - self._looked_ns.get(role, t_ns - EVERY_NS) >= EVERY_NS:
             self._waiting.setdefault(role, (t_ns, picture))
 
     def look(self) -> AnchorLook | None:
-        """At one picture whose pose is known by now; None: there is none."""
+        """Process one image whose pose is known by now; None: there is none."""
         for role, (t_ns, picture) in self._waiting.items():
             if self._is_known(role, t_ns):
                 del self._waiting[role]
@@ -125,7 +125,7 @@ class AnchorGuide:
 
     @property
     def next_role(self) -> str | None:
-        """The first device that has not looked enough; None: all have."""
+        """The first device that lacks views; None: all have enough."""
         return next((role for role, each in self.progress.items() if each.lacking), None)
 
     @property
@@ -135,11 +135,11 @@ class AnchorGuide:
         return "" if role is None else f"{role}: {self.progress[role].lacking}"
 
     def views(self, role: str) -> DeviceViews:
-        """As `solve_anchor` takes them."""
+        """Views of a device for `solve_anchor`."""
         return DeviceViews(camera=self._cameras[role], views=tuple(self.progress[role].views))
 
     def _is_known(self, role: str, t_ns: int) -> bool:
-        """Whether poses have come that are as much after it as is looked at."""
+        """Whether poses have arrived up to the end of the window after this time."""
         poses = self._poses[role]
         return bool(poses) and poses[-1][0] >= t_ns + _AROUND_NS
 
@@ -162,11 +162,11 @@ class AnchorGuide:
         return AnchorLook(role=role, picture=picture, corners=corners, is_taken=True)
 
     def _pose_at(self, role: str, t_ns: int) -> tuple[pin.SE3, bool]:
-        """Where its camera was, and whether it turned too fast. InvalidValueError: nobody knows."""
+        """Pose of the camera, and whether it turned too fast. InvalidValueError: the pose is unknown."""
         around = [each for each in self._poses[role] if abs(each[0] - t_ns) <= 2 * _AROUND_NS]
         gaps_ns = np.diff([t_ns - 2 * _AROUND_NS, *(t for t, _, _ in around), t_ns + 2 * _AROUND_NS])
         if len(around) < 2 or not around[0][0] <= t_ns <= around[-1][0] or gaps_ns.max() >= 2 * _AROUND_NS:
-            raise InvalidValueError("too few poses around the picture's time: 20 a second are needed")
+            raise InvalidValueError("too few poses around the image's time: expected 20 a second")
         path = Trajectory.of([t for t, _, _ in around], [X for _, X, _ in around], [s for _, _, s in around])
         there = path.sampled([t_ns])
         if there.tracking[0] == LOST:
@@ -176,7 +176,7 @@ class AnchorGuide:
 
 
 def _refuse(each: Progress, board: Board, corners: Corners, pose: BoardPose, X_WC: pin.SE3) -> None:
-    """InvalidValueError: no view is made of it, and why."""
+    """Refuse an image that is no good view; InvalidValueError says why."""
     if corners.blur_px > BLUR_PX:
         raise InvalidValueError("blurred: hold still, or give more light")
     if pose.rms_px > MOST_RMS_PX:

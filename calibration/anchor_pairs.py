@@ -1,4 +1,4 @@
-"""Pictures of the board that both devices took at the same time: `pairs_of`."""
+"""Image pairs of the board that both devices took at the same time: `pairs_of`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _NEAR_M, _NEAR_RAD = 0.05, np.deg2rad(4.0)
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pairs:
-    """Anchors, one of each pair that agrees with the others, in the order of time."""
+    """Anchors of the pairs that agree with the others, in order of time."""
 
     anchors: tuple[pin.SE3, ...]
     X_WcB: tuple[pin.SE3, ...]
@@ -33,13 +33,13 @@ class Pairs:
         return mean_pose(self.anchors)
 
     def apart_from(self, X_WcWh: pin.SE3, X_WcB: pin.SE3) -> tuple[float, float]:
-        """The mean from another anchor, at the board: [m], [rad]."""
+        """Difference of the mean from another anchor, at the board: [m], [rad]."""
         there = self.mean() * X_WcWh.inverse()
         o = X_WcB.translation
         return float(np.linalg.norm(there.act(o) - o)), float(np.linalg.norm(pin.log3(there.rotation)))
 
     def spread(self) -> Spread:
-        """Of the mean: blocks of five pairs scatter by that."""
+        """Uncertainty of the mean, from the scatter of blocks of five pairs."""
         o = mean_pose(self.X_WcB).translation
         mean = self.mean()
         steps = []
@@ -53,7 +53,7 @@ class Pairs:
 
 
 def pairs_of(board: Board, chest: DeviceViews, hand: DeviceViews, hand_time: Callable[[int], int]) -> Pairs:
-    """hand_time: the hand's time of a time of the chest's [ns]."""
+    """Pair images of the same time. hand_time: converts the chest's time to the hand's [ns]."""
     times = np.array([view.t_ns for view in hand.views], dtype=np.int64)
     found = []
     for view in chest.views:
@@ -70,7 +70,7 @@ def pairs_of(board: Board, chest: DeviceViews, hand: DeviceViews, hand_time: Cal
 def _anchors(
     board: Board, chest: DeviceViews, hand: DeviceViews, one: View, other: View
 ) -> list[tuple[pin.SE3, pin.SE3]]:
-    """Up to four: both poses of both views."""
+    """Up to four anchors: both poses of both views."""
     both = []
     for device, view in ((chest, one), (hand, other)):
         if len(view.corners) < LEAST_CORNERS:

@@ -1,4 +1,4 @@
-"""What is wrong with an anchor, and what to do: `reasons`."""
+"""Judges an anchor: `reasons` lists what is wrong and what to do."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from calibration.verdict import Reason
 from robot_runtime.core.values.action import NS_PER_S
 
 FEWEST, ENOUGH = 8, 30
-"""Views of each device: below the first it is refused, below the second a warning."""
+"""Views of each device: below the first a refusal, below the second a warning."""
 TILTED, MOST_TILT = np.deg2rad(20.0), np.deg2rad(65.0)
 LEAST_SPAN = 0.15
 ENOUGH_SIDES, SIDE_SHARE = 2, 0.1
-"""Of the four quarters around the board from which each device has to look, each by this share of views."""
+"""Quarters around the board that each device must cover, each with this share of views."""
 HELD_OUT_PX, WORST_HELD_OUT_PX = 1.0, 3.0
 GRAVITY, WORST_GRAVITY = np.deg2rad(0.5), np.deg2rad(1.0)
 SIGMA_M, SIGMA_RAD = 0.006, np.deg2rad(0.5)
@@ -30,19 +30,19 @@ BLUR_PX = 2.0
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Findings:
-    """All that is known of an anchor."""
+    """All figures that an anchor is judged by."""
 
     sides: tuple[Agreed, Agreed]
     """The chest's views, and the hand's."""
     held_out_px: float | None
     single_px: float | None
-    """Held out, of all views of the half together, and of single pictures."""
+    """Held-out errors: of all views of the half together, and of single images."""
     gravity: float
-    """Between both worlds' verticals, without the assumption that they agree [rad]."""
+    """Angle between both worlds' verticals, without assuming that they agree [rad]."""
     spread: Spread
     rms_px: tuple[float, float] | None
     pairs_apart: tuple[float, float] | None
-    """The simultaneous form from the sequential one [m], [rad]."""
+    """Difference between the simultaneous and the sequential anchor [m], [rad]."""
     board: Board
     is_board_moving: bool = False
 
@@ -78,7 +78,7 @@ def reasons(found: Findings) -> list[Reason]:
 
 
 def frontal_views(name: str, tilts: np.ndarray) -> Reason | None:
-    """Whether a device looked at the board from the front alone; tilts: of its views (N,) [rad]."""
+    """Check for views from the front alone; tilts: of a device's views (N,) [rad]."""
     num = len(tilts)
     tilted = int(((tilts > TILTED) & (tilts < MOST_TILT)).sum())
     if tilted >= min(FEWEST, max(num, 1)) and tilted >= 0.3 * num:
@@ -93,20 +93,20 @@ def frontal_views(name: str, tilts: np.ndarray) -> Reason | None:
 
 
 def quarter(board: Board, X_BC: pin.SE3) -> int:
-    """In which quarter around the board a camera is, by the board's own x and y."""
+    """Quarter around the board that a camera is in, by the board's x and y."""
     x, y, _ = X_BC.translation - board.centre_B
     return int(np.floor((np.arctan2(y, x) + np.pi / 4.0) / (np.pi / 2.0))) % 4
 
 
 def _one_side(name: str, side: Agreed, board: Board) -> Iterator[Reason]:
-    """Whether a device looked from one side of the board alone."""
+    """Check for views from one side of the board alone."""
     from_B = [X.inverse() * view.X_WC for X, view in zip(side.X_WB, side.views, strict=True)]
     quarters = np.bincount([quarter(board, X_BC) for X_BC in from_B], minlength=4)
     if (quarters >= SIDE_SHARE * max(len(from_B), 1)).sum() < ENOUGH_SIDES:
         yield Reason(
             name="one-side",
-            what=f"The {name} looked from one side of the board alone: what its lens and its odometry err by "
-            "there is in the anchor, and not in its standard deviation.",
+            what=f"The {name} looked from one side of the board alone: errors of its lens and odometry "
+            "there affect the anchor, but not its standard deviation.",
             do="Look from two sides or more.",
             is_fatal=False,
         )
@@ -133,7 +133,7 @@ def _views(name: str, side: Agreed) -> Iterator[Reason]:
     if num and span < LEAST_SPAN:
         yield Reason(
             name="board-small",
-            what=f"The board fills {100 * span:.0f} % of the {name}'s picture (median), under 15 %.",
+            what=f"The board fills {100 * span:.0f} % of the {name}'s image (median), under 15 %.",
             do="Go nearer, to 0.4 to 0.8 m, or print a larger board.",
             is_fatal=False,
         )
@@ -141,7 +141,7 @@ def _views(name: str, side: Agreed) -> Iterator[Reason]:
     if blur > BLUR_PX:
         yield Reason(
             name="blurred",
-            what=f"The {name}'s pictures are blurred: edges are {blur:.1f} px wide (median), {BLUR_PX:g} "
+            what=f"The {name}'s images are blurred: edges are {blur:.1f} px wide (median), {BLUR_PX:g} "
             "is the most.",
             do="Hold still at each view, and give more light.",
             is_fatal=False,
@@ -149,22 +149,22 @@ def _views(name: str, side: Agreed) -> Iterator[Reason]:
     if side.num_given > 10 and num < 0.5 * side.num_given:
         yield Reason(
             name="views-rejected",
-            what=f"{side.num_given - num} of {side.num_given} views of the {name} fit no common place of "
+            what=f"{side.num_given - num} of {side.num_given} views of the {name} fit no common pose of "
             "the board.",
-            do="Odometry may have jumped, or the board stands near another one: look again.",
+            do="Odometry may have jumped, or another board is near: look again.",
             is_fatal=False,
         )
 
 
 def _standing(name: str, side: Agreed) -> Iterator[Reason]:
-    """Whether the board stayed where it was."""
+    """Check that the board did not move."""
     num = len(side.views)
     if len(side.rejected) >= max(4, 0.15 * num) and _is_elsewhere(side):
         t_ns, X = side.rejected[len(side.rejected) // 2]
         far_m, far_rad = apart(side.mean, X)
         yield Reason(
             name="board-moved",
-            what=f"The {name} saw the board at two places, {100 * far_m:.1f} cm and "
+            what=f"The {name} saw the board at two positions, {100 * far_m:.1f} cm and "
             f"{np.rad2deg(far_rad):.1f} degrees apart (the other one at {t_ns / NS_PER_S:.2f} s of its "
             "clock): the board was moved, or odometry jumped.",
             do="Fix the board, and make both devices look at it again.",
@@ -174,8 +174,8 @@ def _standing(name: str, side: Agreed) -> Iterator[Reason]:
         return
     thirds = [mean_pose(part) for part in (side.X_WB[: num // 3], side.X_WB[-(num // 3) :])]
     far_m, far_rad = apart(*thirds)
-    places = np.array([X.translation for X in side.X_WB])
-    scatter = float(np.sqrt(((places - places.mean(axis=0)) ** 2).sum(axis=1).mean()))
+    positions = np.array([X.translation for X in side.X_WB])
+    scatter = float(np.sqrt(((positions - positions.mean(axis=0)) ** 2).sum(axis=1).mean()))
     if far_m > max(MOVED_M, 0.9 * scatter) or far_rad > MOVED_RAD:
         yield Reason(
             name="board-moved",
@@ -187,9 +187,9 @@ def _standing(name: str, side: Agreed) -> Iterator[Reason]:
 
 
 def _is_elsewhere(side: Agreed) -> bool:
-    """Whether what was rejected agrees with itself."""
-    places = np.array([X.translation for _, X in side.rejected])
-    return bool((np.linalg.norm(places - np.median(places, axis=0), axis=1) < 0.05).mean() > 0.6)
+    """Whether rejected views agree with each other."""
+    positions = np.array([X.translation for _, X in side.rejected])
+    return bool((np.linalg.norm(positions - np.median(positions, axis=0), axis=1) < 0.05).mean() > 0.6)
 
 
 def _together(found: Findings) -> Iterator[Reason]:
@@ -198,9 +198,9 @@ def _together(found: Findings) -> Iterator[Reason]:
         yield Reason(
             name="held-out",
             what=f"The hand's corners are {held_out:.1f} px from where the chest's view of the board and "
-            f"the anchor put them, in views that were not fitted; up to {HELD_OUT_PX:g} is good.",
-            do="Something common is wrong: a camera file of another device or size, the time of its "
-            "pictures, the board's size, or odometry that drifts. Calibrate the cameras, measure the "
+            f"the anchor predict them, in views that were not fitted; up to {HELD_OUT_PX:g} is good.",
+            do="A shared input is wrong: a camera file of another device or size, the time of its "
+            "images, the board's size, or odometry that drifts. Calibrate the cameras, measure the "
             "print, look again.",
             is_fatal=held_out > WORST_HELD_OUT_PX,
         )
@@ -218,8 +218,8 @@ def _together(found: Findings) -> Iterator[Reason]:
         side = "larger" if scale > 1 else "smaller"
         yield Reason(
             name="board-scale",
-            what=f"Judged by both odometries the board is {100 * abs(scale - 1):.1f} % {side} than it is "
-            f"said to be (squares of {1e3 * found.board.square_m:.4g} mm).",
+            what=f"By both odometries the board is {100 * abs(scale - 1):.1f} % {side} than "
+            f"declared (squares of {1e3 * found.board.square_m:.4g} mm).",
             do="Measure the printed ruler with a calliper and give --measured-mm to `calibrate board`; "
             "if the print is right, calibrate the cameras again.",
         )
@@ -228,7 +228,7 @@ def _together(found: Findings) -> Iterator[Reason]:
     if sigma_m > SIGMA_M or sigma_rad > SIGMA_RAD:
         yield Reason(
             name="unsure",
-            what=f"The anchor is sure to {1e3 * sigma_m:.1f} mm and {np.rad2deg(sigma_rad):.2f} degrees "
+            what=f"The anchor is known to {1e3 * sigma_m:.1f} mm and {np.rad2deg(sigma_rad):.2f} degrees "
             f"only (one standard deviation); {1e3 * SIGMA_M:g} mm and 0.5 degrees are the most.",
             do="Look longer, nearer, and from more sides.",
         )
@@ -237,8 +237,8 @@ def _together(found: Findings) -> Iterator[Reason]:
         if far_m > 2 * MOVED_M or far_rad > 2 * MOVED_RAD:
             yield Reason(
                 name="forms-differ",
-                what=f"Pictures of the same time give an anchor {1e3 * far_m:.0f} mm and "
-                f"{np.rad2deg(far_rad):.1f} degrees from that of all pictures.",
+                what=f"Images of the same time give an anchor {1e3 * far_m:.0f} mm and "
+                f"{np.rad2deg(far_rad):.1f} degrees from that of all images.",
                 do="The board was moved between the two looks, the clocks are joined wrongly, or "
                 "odometry drifts.",
             )

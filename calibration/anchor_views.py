@@ -1,9 +1,8 @@
-"""Which views of a board agree, and which of a view's two poses is right: `agreed`.
+"""Selects views of a board that agree, and the right one of a view's two poses: `agreed`.
 
-A device's odometry says where its camera was; with the board's pose in each picture that puts the board
-into the device's world, once for each of the two poses. The right ones agree with each other from view to
-view, the flipped ones do not. Views of which neither agrees (odometry jumped, the board was moved) are left
-out.
+A device's odometry gives its camera's pose; with the board's pose in each image that gives the board in the
+device's world, once for each of the two poses. The right ones agree from view to view, the flipped ones do
+not. Views of which neither agrees (odometry jumped, the board moved) are left out.
 """
 
 from collections.abc import Sequence
@@ -21,18 +20,18 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
 _NEAR_M, _NEAR_SHARE, _NEAR_RAD = 0.03, 0.04, np.deg2rad(5.0)
-"""Views agree that differ by less: metres and a share of the distance, radians."""
+"""Differences below which views agree: metres and a share of the distance, radians."""
 _MOST_REFERENCES = 60
 FASTEST = float(np.deg2rad(8.0))
-"""A camera that turns faster smears the board [rad/s]."""
+"""Speed of turning above which the board is blurred [rad/s]."""
 MOST_RMS_PX = 3.0
-"""Of a view by itself; above, its corners are no board's, or the camera is another one."""
+"""Largest rms of a single view; above it, its corners are not the board's, or the camera is another one."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """A picture that shows the board, and where its camera was."""
+    """Corners of the board in one image, and the camera's pose."""
 
     t_ns: int
     """Mid-exposure, on the device's own clock."""
@@ -44,27 +43,27 @@ class View:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceViews:
-    """What one device saw of the board, in the order of time."""
+    """Views of the board by one device, in order of time."""
 
     camera: CameraModel
     views: Sequence[View]
     focal_sigma: float = 0.0
-    """How sure its focal length is, as a share; 0: exact. Adds to the anchor's covariance."""
+    """Relative standard deviation of its focal length; 0: exact. Adds to the anchor's covariance."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Agreed:
-    """Views of one device that agree on where the board is."""
+    """Views of one device that agree on the board's pose."""
 
     views: tuple[View, ...]
     poses: tuple[BoardPose, ...]
     X_WB: tuple[pin.SE3, ...]
-    """The board in the device's world by each view, with that of its two poses that agrees."""
+    """The board in the device's world by each view, from the one of its two poses that agrees."""
     mean: pin.SE3
     num_given: int
     num_flipped: int
-    """Views whose second pose was the right one."""
+    """Number of views whose second pose was the right one."""
     rejected: tuple[tuple[int, pin.SE3], ...]
     """Time [ns] and X_WB of views that had a pose and agree with no other."""
 
@@ -74,7 +73,7 @@ class Agreed:
 
 
 def agreed(board: Board, device: DeviceViews, name: str) -> Agreed:
-    """InvalidValueError: no view shows the board well enough for a pose."""
+    """Select the views that agree. InvalidValueError: no view shows the board well enough for a pose."""
     seen = []
     for view in device.views:
         if len(view.corners) < LEAST_CORNERS:
@@ -89,8 +88,8 @@ def agreed(board: Board, device: DeviceViews, name: str) -> Agreed:
             seen.append((view, pose))
     if not seen:
         raise InvalidValueError(
-            f"{name}: no valid view of the board among {len(device.views)} pictures: is it the right "
-            f"board, in view, sharp, and its camera the right one?"
+            f"{name}: no valid view of the board among {len(device.views)} images: check that it is the "
+            f"right board, in view and sharp, and its camera the right one"
         )
     both = [_candidates(view, pose) for view, pose in seen]
     reference = _most_agreed(both)
@@ -116,14 +115,14 @@ def agreed(board: Board, device: DeviceViews, name: str) -> Agreed:
 
 
 def mean_pose(poses: Sequence[pin.SE3]) -> pin.SE3:
-    """Of poses that are near each other: the mean place, and the rotation nearest to the mean matrix."""
+    """Mean of poses near each other: mean position, and the rotation nearest to the mean matrix."""
     u, _, vt = np.linalg.svd(np.mean([X.rotation for X in poses], axis=0))
     R = u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt
     return pin.SE3(R, np.mean([X.translation for X in poses], axis=0))
 
 
 def apart(a: pin.SE3, b: pin.SE3) -> tuple[float, float]:
-    """Between two poses: [m], [rad]."""
+    """Difference of two poses: [m], [rad]."""
     turn = float(np.linalg.norm(pin.log3(a.rotation.T @ b.rotation)))
     return float(np.linalg.norm(a.translation - b.translation)), turn
 
@@ -136,7 +135,7 @@ def _candidates(view: View, pose: BoardPose) -> list[tuple[pin.SE3, float]]:
 
 
 def _nearest(reference: pin.SE3, candidates: Sequence[tuple[pin.SE3, float]]) -> tuple[pin.SE3, int] | None:
-    """The candidate that agrees best, and which of the two it is; None: neither does."""
+    """The candidate that agrees best, and its index; None: neither agrees."""
     found = []
     for i, (X, near_m) in enumerate(candidates):
         far_m, far_rad = apart(reference, X)

@@ -1,4 +1,4 @@
-"""What a camera on an arm and one beside it share: how they are found, and what a file has of them."""
+"""Common base of cameras on an arm and beside it: their calibration and file format."""
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
@@ -17,28 +17,28 @@ from robot_runtime.core.values.shapes import Float
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmCamera(ABC):
-    """Where a camera and a board are fastened, by views for which an arm moved one of the two.
+    """Mounting poses of a camera and a board, from views for which an arm moved one of the two.
 
-    A class of these has two fields more: the poses that its `FRAMES` name, the camera's first.
+    A subclass adds two fields: the poses that its `FRAMES` name, the camera's first.
     """
 
     FRAMES: ClassVar[Mapping[str, str]]
 
     covariance: Float[np.ndarray, "6 6"]
-    """Of the camera's pose: position [m], rotation vector [rad], both in the frame that it is said in, about
-    the camera's own place."""
+    """Covariance of the camera's pose: position [m], rotation vector [rad], both in its parent frame, about
+    the camera's position."""
     num_views: int
     residuals: Mapping[str, float] = field(default_factory=dict)
     """`rms_px`, `held_out_px`, `repeat_mm`, `repeat_deg`, `sigma_mm`, `sigma_deg`, `excitation_1_deg`..."""
     camera: Mapping[str, Any] | None = None
-    """The intrinsics that were used, as `CameraModel.to_dict` says them."""
+    """The intrinsics that were used, as `CameraModel.to_dict`."""
     verdict: Verdict = field(default_factory=Verdict)
 
     @classmethod
     def of_views(
         cls, views: Sequence[ArmView], camera: CameraModel, closed_form: ClosedForm, *, is_on_arm: bool
     ) -> Self:
-        """InvalidValueError: they are too few or too much alike, or their boards are all ambiguous."""
+        """Solve from views. InvalidValueError: too few or too similar views, or all boards are ambiguous."""
         refuse_few(views)
         chain = Chain(views, camera, is_on_arm=is_on_arm)
         fit = fitted(chain, closed_form)
@@ -77,8 +77,8 @@ class ArmCamera(ABC):
 
 
 def fitted(chain: Chain, closed_form: ClosedForm) -> ChainFit:
-    """The closed form from the views whose boards are certain, then of all with the nearer of the two ways
-    to see each, then all corners."""
+    """Fit the closed form to views with unambiguous boards, then to all with the nearer of each board's two
+    poses, then all corners."""
     sure = [i for i, view in enumerate(chain.views) if not view.is_ambiguous]
     X, Z = closed_form([chain.Y[i] for i in sure], [chain.views[i].X_CB for i in sure])
     X, Z = closed_form(chain.Y, chain.with_boards(X, Z))
@@ -86,7 +86,7 @@ def fitted(chain: Chain, closed_form: ClosedForm) -> ChainFit:
 
 
 def _residuals(fit: ChainFit, excitation: Excitation) -> dict[str, float]:
-    """As a file has them; what is not known is left out."""
+    """Residuals for a file; unknown ones are left out."""
     variance = np.diag(fit.covariance)
     found = {
         "rms_px": fit.rms_px,

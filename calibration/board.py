@@ -16,7 +16,7 @@ DICTIONARIES: Mapping[str, int] = {
     for bits in (4, 5, 6, 7)
     for number in (50, 100, 250, 1000)
 }
-"""OpenCV's, by name without `DICT_`: bits of a marker, and how many markers there are."""
+"""OpenCV's dictionaries by name without `DICT_`: bits and number of markers."""
 
 
 @final
@@ -25,7 +25,7 @@ class Board:
     """A printed ChArUco board.
 
     Frame B: its origin is the outer corner of the top left square as the board is read (the text upright), x
-    to the right along a row, y down along a column, z INTO the board: someone who looks at it sees the
+    to the right along a row, y down along a column, z INTO the board: its visible side has the
     normal -z.
     """
 
@@ -41,7 +41,7 @@ class Board:
     rows: int
     """Squares in a column."""
     square_m: float
-    """Side of a square as it IS: after `measured`, of the print and not of the drawing [m]."""
+    """ACTUAL side of a square: after `measured`, of the print and not of the drawing [m]."""
     marker_m: float
     """Side of a marker [m]."""
     dictionary: str = "5X5_100"
@@ -50,7 +50,7 @@ class Board:
     """The layout of OpenCV before 4.6, and of calib.io: boards with an even number of rows begin with a white
     square."""
     print_scale: float = 1.0
-    """By which the print differs from the drawing; it is in square_m and marker_m already."""
+    """Scale of the print against the drawing; square_m and marker_m already include it."""
 
     def __post_init__(self) -> None:
         if self.dictionary not in DICTIONARIES:
@@ -58,23 +58,23 @@ class Board:
         are_whole = isinstance(self.columns, int) and isinstance(self.rows, int)
         if not are_whole or not isinstance(self.legacy, bool):
             raise InvalidValueError(
-                f"a board has whole numbers of squares, legacy is true or false; got {self.columns} "
+                f"expected whole numbers of squares, and legacy true or false; got {self.columns} "
                 f"by {self.rows} and {self.legacy!r:.40}"
             )
         if min(self.columns, self.rows) < 3 or max(self.columns, self.rows) > 50:
-            raise InvalidValueError(f"a board has 3 to 50 squares a side, got {self.columns} by {self.rows}")
+            raise InvalidValueError(f"expected 3 to 50 squares a side, got {self.columns} by {self.rows}")
         if not 0.0 < self.marker_m < self.square_m < 2.0:
             raise InvalidValueError(
-                f"a marker is smaller than its square, which is smaller than 2 m; got a marker of "
+                f"expected a marker smaller than its square, which is smaller than 2 m; got a marker of "
                 f"{self.marker_m} m and a square of {self.square_m} m (lengths are in metres)"
             )
         if not 0.5 <= self.print_scale <= 2.0:
-            raise InvalidValueError(f"a print is 0.5 to 2 times its drawing, got {self.print_scale}")
+            raise InvalidValueError(f"expected a print of 0.5 to 2 times its drawing, got {self.print_scale}")
         room = int(self.dictionary.partition("_")[2])
         if self.num_markers > room:
             raise InvalidValueError(
                 f"{self.columns} by {self.rows} squares need {self.num_markers} markers, and "
-                f"{self.dictionary} has {room}: take {self.dictionary.partition('_')[0]}_1000, or fewer"
+                f"{self.dictionary} has {room}: use {self.dictionary.partition('_')[0]}_1000, or fewer"
             )
 
     @property
@@ -87,7 +87,7 @@ class Board:
 
     @property
     def corners_B(self) -> Float[np.ndarray, "K 3"]:
-        """The inner corners by their numbers, row by row from the top left [m]."""
+        """Inner corners by number, row by row from the top left [m]."""
         x, y = np.meshgrid(np.arange(1, self.columns), np.arange(1, self.rows))
         return np.stack([x, y, np.zeros_like(x)], axis=-1).reshape(-1, 3) * self.square_m
 
@@ -103,21 +103,21 @@ class Board:
 
     @property
     def charuco(self) -> Any:
-        """OpenCV's own, `cv2.aruco.CharucoBoard`."""
+        """The board as OpenCV's `cv2.aruco.CharucoBoard`."""
         return _charuco(self)
 
     def measured(self, is_m: float, of_m: float) -> Self:
-        """The board as it was printed: a length that should be of_m is is_m, by a calliper [m]."""
+        """The board as printed: a nominal length of_m measures is_m by a calliper [m]."""
         if not (of_m > 0.0 and 0.5 <= is_m / of_m <= 2.0):
             raise InvalidValueError(
-                f"a print is 0.5 to 2 times its drawing, got {is_m} m in place of {of_m} m"
+                f"expected a print of 0.5 to 2 times its drawing, got {is_m} m in place of {of_m} m"
             )
         square, marker = self.square_m / self.print_scale, self.marker_m / self.print_scale
         scale = is_m / of_m
         return replace(self, square_m=square * scale, marker_m=marker * scale, print_scale=scale)
 
     def picture(self, pixels_per_square: int) -> UInt8[np.ndarray, "h w"]:
-        """The board without a margin, black 0 and white 255; marker's edges fall between pixels if
+        """The board without a margin, black 0 and white 255; edges of markers fall between pixels if
         pixels_per_square * marker_m / square_m is whole."""
         size = (self.columns * pixels_per_square, self.rows * pixels_per_square)
         return np.asarray(self.charuco.generateImage(size, marginSize=0, borderBits=1))

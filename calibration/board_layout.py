@@ -1,7 +1,7 @@
-"""How a ChArUco board that pictures show is laid out, whatever it is said to be: `layout_of`.
+"""Finds the layout of a ChArUco board from images, independent of its declaration: `layout_of`.
 
-Markers are numbered row by row, so with the right number of columns, and no other, all of them lie on one
-flat grid in a picture:
+Markers are numbered row by row, so only with the right number of columns do all of them lie on one flat grid
+in an image:
 
     7 columns     0   1   2          5 columns     0   1
                 3   4   5   6                    2   3   4
@@ -20,29 +20,29 @@ from robot_runtime.core.values.shapes import Float
 
 MOST_COLUMNS = 24
 LEAST_MARKERS = 6
-"""Of a picture that says something of columns."""
+"""Markers that an image needs to determine columns."""
 _NEAR = 0.45
-"""Of a square: markers that lie so near to where a layout puts them fit it."""
+"""Share of a square within which markers fit a layout."""
 _FITTING, _BETTER = 0.8, 1.1
-"""The share of all markers that a layout has to explain, and how many more than the next best."""
+"""Share of all markers that a layout must explain, and the ratio to the next best."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Of a board, as far as it is seen."""
+    """Layout of a board, as far as it is visible."""
 
     columns: int
     rows: int
-    """At least: as far as markers were read."""
+    """Least number of rows, as far as markers were read."""
     begins_white: bool
     """The top left square is white and has a marker: the legacy layout of an even number of rows."""
     num_markers: int
-    """That were read in all pictures and fit it."""
+    """Number of markers read in all images that fit it."""
 
 
 def layout_of(dictionary: str, pictures: Sequence[np.ndarray]) -> Layout | None:
-    """None: too few markers of the dictionary are read, they lie on no grid, or on several.
+    """Layout of the board in images; None: too few markers of the dictionary, no grid fits, or several do.
 
     pictures: (h, w) or (h, w, 3) uint8, all of one board.
     """
@@ -54,7 +54,7 @@ def layout_of(dictionary: str, pictures: Sequence[np.ndarray]) -> Layout | None:
     found = {
         (columns, begins_white): sum(_fitting(columns, begins_white, *each) for each in seen)
         for columns in range(3, MOST_COLUMNS + 1)
-        for begins_white in (False, True)  # with odd columns that is a shift for most markers, not for all
+        for begins_white in (False, True)  # with odd columns this shifts most markers, but not all
     }
     columns, begins_white = max(found, key=lambda each: found[each])
     most = found[columns, begins_white]
@@ -62,20 +62,20 @@ def layout_of(dictionary: str, pictures: Sequence[np.ndarray]) -> Layout | None:
     if most < _FITTING * total or most < _BETTER * second:
         return None
     last = max(int(ids.max()) for ids, _ in seen)
-    rows = int(_places(columns, begins_white, np.array([last]))[0, 1]) + 1
+    rows = int(_cells(columns, begins_white, np.array([last]))[0, 1]) + 1
     return Layout(columns=columns, rows=rows, begins_white=begins_white, num_markers=most)
 
 
 def _markers(
     detector: cv2.aruco.ArucoDetector, picture: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers (N,) and middles (N, 2) [pixels] of a picture's markers, if they are enough."""
+    """Numbers (N,) and middles (N, 2) [pixels] of an image's markers, if there are enough."""
     corners, ids, _ = detector.detectMarkers(picture)
     if ids is not None and len(ids) >= LEAST_MARKERS:
         yield ids[:, 0].astype(int), np.array([each.reshape(4, 2).mean(axis=0) for each in corners])
 
 
-def _places(columns: int, begins_white: bool, ids: np.ndarray) -> Float[np.ndarray, "N 2"]:
+def _cells(columns: int, begins_white: bool, ids: np.ndarray) -> Float[np.ndarray, "N 2"]:
     """Column and row of the squares that have these markers."""
     first = (0, 1) if begins_white else (1, 0)  # column of the first marker in even and odd rows
     counts = [len(range(first[row], columns, 2)) for row in (0, 1)]
@@ -86,14 +86,14 @@ def _places(columns: int, begins_white: bool, ids: np.ndarray) -> Float[np.ndarr
 
 
 def _fitting(columns: int, begins_white: bool, ids: np.ndarray, middles: np.ndarray) -> int:
-    """How many markers of a picture lie on one flat grid of so many columns."""
-    places = _places(columns, begins_white, ids)
-    if np.linalg.matrix_rank(places - places.mean(axis=0), tol=0.1) < 2:
+    """Number of an image's markers that lie on one flat grid of that many columns."""
+    cells = _cells(columns, begins_white, ids)
+    if np.linalg.matrix_rank(cells - cells.mean(axis=0), tol=0.1) < 2:
         return 0  # one row: any number of columns would do
-    to_grid, _ = cv2.findHomography(middles, places, cv2.RANSAC, _NEAR)
+    to_grid, _ = cv2.findHomography(middles, cells, cv2.RANSAC, _NEAR)
     if to_grid is None:
         return 0
     at = np.column_stack([middles, np.ones(len(middles))]) @ to_grid.T
     with np.errstate(divide="ignore", invalid="ignore"):
-        off = np.linalg.norm(at[:, :2] / at[:, 2:] - places, axis=1)
+        off = np.linalg.norm(at[:, :2] / at[:, 2:] - cells, axis=1)
     return int((off < _NEAR).sum())

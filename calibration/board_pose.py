@@ -1,7 +1,7 @@
-"""Where a board is, from its corners in one picture: `pose_of`.
+"""Pose of a board from its corners in one image: `pose_of`.
 
-A flat board seen almost from the front, or from afar, has two poses that explain a picture almost equally:
-the tilt one way, and the other. Both are kept; who has more (gravity, other views) may choose.
+A flat board seen almost from the front, or from afar, has two poses that explain an image almost equally,
+tilted to either side. Both are kept; callers with more data (gravity, other views) may choose.
 """
 
 from dataclasses import dataclass
@@ -18,31 +18,31 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
 AMBIGUOUS_BELOW = 3.0
-"""Ratio of the errors of the two poses."""
+"""Ratio of the two poses' errors below which they are ambiguous."""
 _NOISE_PX = 0.05
-"""Below this an error says nothing of which pose is right."""
+"""Error below which it does not determine which pose is right."""
 _STEPS = 20
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoardPose:
-    """The pose that explains a picture best, and the other one."""
+    """The pose that explains an image best, and the second one."""
 
     X_CB: pin.SE3
     rms_px: float
-    """Of its corners [pixels]."""
+    """RMS error of its corners [pixels]."""
     other_X_CB: pin.SE3 | None
-    """The second pose; None: every start leads to the first."""
+    """The second pose; None: every start converges to the first."""
     other_rms_px: float
-    """[pixels]; infinite without one."""
+    """RMS error of the second pose [pixels]; infinite without one."""
     distance_m: float
-    """From the camera to the middle of the corners [m]."""
+    """Distance from the camera to the middle of the corners [m]."""
     tilt: float
-    """Between the board's normal and the line of sight to there; 0 is frontal [rad]."""
+    """Angle between the board's normal and the line of sight to there; 0 is frontal [rad]."""
     covariance: Float[np.ndarray, "6 6"]
-    """Of [translation, rotation vector], each in C, about the middle of the corners; for corners that are off
-    by 1 pixel each, independently [m, rad]."""
+    """Covariance of [translation, rotation vector], each in C, about the middle of the corners, for corners
+    with independent errors of 1 pixel [m, rad]."""
 
     @property
     def ratio(self) -> float:
@@ -51,19 +51,19 @@ class BoardPose:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether this picture alone cannot say which of the two it is."""
+        """Whether this image alone does not determine which of the two is right."""
         return self.ratio < AMBIGUOUS_BELOW
 
 
 def pose_of(board: Board, corners: Corners, camera: CameraModel) -> BoardPose:
     """The board's pose in the camera's frame.
 
-    InvalidValueError: the picture has another size than the camera, fewer corners than 6, all of them in one
-    line, or nothing that the lens could see.
+    InvalidValueError: the image has another size than the camera, fewer than 6 corners, all corners in one
+    line, or no point that the lens could see.
     """
     if corners.size != camera.size:
         raise InvalidValueError(
-            f"the camera was calibrated at {camera.size[1]}x{camera.size[0]} pixels, and the picture has "
+            f"the camera was calibrated at {camera.size[1]}x{camera.size[0]} pixels, and the image has "
             f"{corners.size[1]}x{corners.size[0]}"
         )
     p_B = board.corners_B[corners.ids]
@@ -92,7 +92,7 @@ def pose_of(board: Board, corners: Corners, camera: CameraModel) -> BoardPose:
 def projection(
     camera: CameraModel, p_C: Float[np.ndarray, "N 3"]
 ) -> tuple[Float[np.ndarray, "N 2"], Float[np.ndarray, "N 2 3"]]:
-    """Where points in C [m] are seen [pixels], and how that moves with them [pixels/m]."""
+    """Projections of points in C [m] to [pixels], and their derivatives [pixels/m]."""
     step = 1e-6 * np.linalg.norm(p_C, axis=1)
     moved = np.concatenate([p_C + step[:, None] * e for e in (*np.eye(3), *-np.eye(3))])
     uv = camera.project(np.concatenate([p_C, moved]))
@@ -132,7 +132,7 @@ def _cost(camera: CameraModel, p_B: np.ndarray, uv: np.ndarray, X_CB: pin.SE3) -
 
 
 def _jacobian(camera: CameraModel, X_CB: pin.SE3, p_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels, and their slope by [translation, rotation vector about the board's origin], both in C."""
+    """Pixels, and their Jacobian by [translation, rotation vector about the board's origin], both in C."""
     arm = p_B @ X_CB.rotation.T
     at, slope = projection(camera, arm + X_CB.translation)
     turned = np.cross(np.eye(3)[None], arm[:, None, :])  # d(exp(w) arm)/dw_k = e_k x arm
@@ -148,7 +148,7 @@ def _covariance(camera: CameraModel, X_CB: pin.SE3, p_B: np.ndarray) -> np.ndarr
 
 
 def _starts(camera: CameraModel, p_B: np.ndarray, uv: np.ndarray) -> list[pin.SE3]:
-    """Both poses of IPPE, in a frame that looks at the corners, so that any lens is a pinhole there."""
+    """Both poses of IPPE, in a frame facing the corners, where any lens is a pinhole."""
     rays = camera.unproject(uv)
     rays, p_B = rays[ok := np.isfinite(rays).all(axis=1)], p_B[ok]
     if len(rays) < 4:
@@ -163,16 +163,16 @@ def _starts(camera: CameraModel, p_B: np.ndarray, uv: np.ndarray) -> list[pin.SE
     xy = np.ascontiguousarray(rays_V[:, :2] / rays_V[:, 2:])
     middle = p_B.mean(axis=0)
     try:
-        _, turns, places, _ = cv2.solvePnPGeneric(
+        _, turns, translations, _ = cv2.solvePnPGeneric(
             p_B - middle, xy[:, None], np.eye(3), None, flags=cv2.SOLVEPNP_IPPE
         )
     except cv2.error:
         return []
     out = []
-    for turn, place in zip(turns, places, strict=True):
+    for turn, translation in zip(turns, translations, strict=True):
         R_CB = R_CV @ pin.exp3(turn.ravel())
-        if place.ravel()[2] > 0.0 and np.isfinite(R_CB).all():
-            out.append(pin.SE3(R_CB, R_CV @ place.ravel() - R_CB @ middle))
+        if translation.ravel()[2] > 0.0 and np.isfinite(R_CB).all():
+            out.append(pin.SE3(R_CB, R_CV @ translation.ravel() - R_CB @ middle))
     return out
 
 

@@ -1,8 +1,8 @@
 """A board on a sheet of paper, to scale: `pdf_of` for the printer, `picture_of` for a screen.
 
-Drawn of rectangles, so that no printer's or viewer's smoothing moves an edge. Below the board stand its
-parameters as text, a ruler of 100 mm to hold a calliper against, and a golden corner: with the text upright
-it is at the top left, where the board's frame begins.
+It consists of rectangles, so that no printer's or viewer's smoothing moves an edge. Below the board are its
+parameters as text, a ruler of 100 mm to measure with a calliper, and a golden corner: with the text upright
+it is at the top left, at the origin of the board's frame.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from robot_runtime.core.values.shapes import UInt8
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 PAPERS = {"a4": (297.0, 210.0), "a3": (420.0, 297.0), "letter": (279.4, 215.9), "tabloid": (431.8, 279.4)}
-"""Landscape: (width, height) [mm]."""
+"""Paper sizes in landscape: (width, height) [mm]."""
 BOARDS = {
     "a4": Board(columns=9, rows=7, square_m=0.024, marker_m=0.0168),
     "letter": Board(columns=9, rows=7, square_m=0.024, marker_m=0.0168),
     "a3": Board(columns=7, rows=5, square_m=0.05, marker_m=0.035),
     "tabloid": Board(columns=7, rows=5, square_m=0.045, marker_m=0.0315),
 }
-"""What fits well: odd by odd, so that both layouts of OpenCV are the same."""
+"""Default boards that fit: odd by odd, so that both layouts of OpenCV are the same."""
 RULER_MM = 100.0
 _EDGE, _TEXT, _STRIP = 5.0, 3.2, 16.0
-"""Of the paper that printers leave white; height of the text; of the strip below the board [mm]."""
+"""Margin that printers leave white; height of the text; height of the strip below the board [mm]."""
 _GOLD = (0.85, 0.65, 0.13)
 _POINT = 72.0 / 25.4
 
@@ -36,7 +36,7 @@ _POINT = 72.0 / 25.4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A board in the middle of a paper, with a strip below it."""
+    """A board in the middle of a sheet of paper, with a strip below it."""
 
     board: Board
     paper: str
@@ -56,7 +56,7 @@ class Sheet:
 
     @property
     def lines(self) -> tuple[str, str]:
-        """The text."""
+        """Text of the strip."""
         board = self.board
         layout = "legacy" if board.legacy else "not legacy"
         return (
@@ -73,13 +73,13 @@ class Sheet:
 
     @property
     def _corner_mm(self) -> tuple[float, float]:
-        """Left and top of the board on the paper."""
+        """Left and top of the board on the paper [mm]."""
         (width, height), (across, down) = PAPERS[self.paper], self._board_mm
         return (width - across) / 2, (height - _STRIP - down) / 2
 
     @property
     def _strip_mm(self) -> tuple[float, float]:
-        """Left and top of the text."""
+        """Left and top of the text [mm]."""
         height = PAPERS[self.paper][1]
         return _EDGE + 5.0, height - _EDGE - _STRIP + 1.0
 
@@ -105,7 +105,7 @@ class Sheet:
 
 
 def pdf_of(sheet: Sheet) -> bytes:
-    """One page, vectors alone, at 1:1; viewers are asked not to fit it to the paper."""
+    """A page of vector graphics at 1:1 that asks viewers not to scale it to the paper."""
     from reportlab.pdfgen.canvas import FILL_NON_ZERO, Canvas
 
     width, height = PAPERS[sheet.paper]
@@ -113,7 +113,7 @@ def pdf_of(sheet: Sheet) -> bytes:
     page = Canvas(out, pagesize=(width * _POINT, height * _POINT), pageCompression=0, invariant=1)
     page.setViewerPreference("PrintScaling", "None")
     page.scale(_POINT, _POINT)
-    black = page.beginPath()  # one path: what touches shows no seams
+    black = page.beginPath()  # one path: no seams where rectangles touch
     for x, y, w, h in sheet.black():
         black.rect(x, height - y - h, w, h)
     page.drawPath(black, stroke=0, fill=1, fillMode=FILL_NON_ZERO)  # the ruler's strokes overlap
@@ -134,7 +134,7 @@ def pdf_of(sheet: Sheet) -> bytes:
 
 
 def picture_of(sheet: Sheet, *, dots_per_inch: int = 150) -> UInt8[np.ndarray, "h w 3"]:
-    """The same sheet as a picture, RGB."""
+    """The same sheet as an RGB image."""
     scale = dots_per_inch / 25.4
     width, height = PAPERS[sheet.paper]
     out = np.full((round(height * scale), round(width * scale), 3), 255, dtype=np.uint8)

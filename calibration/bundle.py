@@ -1,7 +1,7 @@
-"""A camera's numbers and the board's poses that explain all views best: `adjusted`, bundle adjustment.
+"""Bundle adjustment of a camera's parameters and the board's poses over all views: `adjusted`.
 
-Gauss-Newton with Huber's weights; the poses of the views are eliminated (Schur), so that a step costs as much
-as the views do. Serves every camera model, as slopes by a camera's numbers are taken by differences.
+Gauss-Newton with Huber weights; the poses of the views are eliminated (Schur), so the cost of a step is
+linear in the views. It serves every camera model, as derivatives by its parameters are finite differences.
 """
 
 from collections.abc import Sequence
@@ -20,32 +20,32 @@ from robot_runtime.core.values.shapes import Float
 _ROUNDS = 30
 _FOCALS = ("fx", "fy")
 _HUBER_PX = 2.0
-"""In units of the median error."""
+"""Huber threshold in units of the median error."""
 _FOCAL_WEIGHT = 1.0
-"""Of the squared logarithm of a focal length over the one to begin with [pixels^2]. Views that determine it
-weigh 10^4 and more; views that do not would let it run away to a pixel or to infinity."""
+"""Weight of the squared logarithm of a focal length over its initial value [pixels^2]. Views that determine
+it weigh 10^4 and more; with others it would diverge to a pixel or to infinity."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bundle:
-    """Camera, poses, and what is left over."""
+    """Camera, poses, and residuals."""
 
     camera: CameraModel
     X_CB: tuple[pin.SE3, ...]
     off: tuple[Float[np.ndarray, "N 2"], ...]
-    """Seen less projected, of each view [pixels]."""
+    """Observed minus projected corners of each view [pixels]."""
     covariance: Float[np.ndarray, "K K"]
-    """Of the free numbers in the order of `free`, if views err independently of each other."""
+    """Covariance of the free parameters in the order of `free`, if errors of views are independent."""
     free: tuple[str, ...]
 
     @property
     def rms_px(self) -> float:
-        """Of corners, both coordinates together."""
+        """RMS error of corners, both coordinates together."""
         return float(np.sqrt((np.concatenate(self.off) ** 2).sum(axis=1).mean()))
 
     def sigma(self, name: str) -> float:
-        """Standard deviation of one number."""
+        """Standard deviation of one parameter."""
         return float(np.sqrt(self.covariance[(i := self.free.index(name)), i]))
 
 
@@ -56,9 +56,10 @@ def adjusted(
     X_CB: Sequence[pin.SE3],
     free: tuple[str, ...],
 ) -> Bundle:
-    """
-    camera, X_CB: where to begin; a pose for each view.
-    free: names of the camera's numbers that are found; the others stay.
+    """Fit a camera and the poses of all views.
+
+    camera, X_CB: initial guess; a pose for each view.
+    free: names of the camera's parameters to fit; the others are fixed.
     """
     points = [board.corners_B[view.ids] for view in views]
     poses, damping, start = list(X_CB), 1e-6, camera
@@ -101,7 +102,7 @@ def _cost(
     poses: Sequence[pin.SE3],
     weights: Sequence[np.ndarray] | None,
 ) -> tuple[float, list[np.ndarray]]:
-    """Weighted sum of squares, by given weights, or by Huber's of these errors; those weights."""
+    """Weighted sum of squares, by given weights or by Huber weights of these errors; and the weights."""
     off = [
         np.linalg.norm(view.uv - camera.project(p @ X.rotation.T + X.translation), axis=1)
         for view, p, X in zip(views, points, poses, strict=True)
@@ -116,7 +117,7 @@ def _cost(
 
 
 def _strayed(camera: CameraModel, start: CameraModel) -> float:
-    """What the focal lengths cost that are not those to begin with [pixels^2]."""
+    """Cost of focal lengths that differ from their initial values [pixels^2]."""
     return _FOCAL_WEIGHT * sum(
         float(np.log(getattr(camera, name) / getattr(start, name))) ** 2 for name in _FOCALS
     )
@@ -132,9 +133,9 @@ def _step(
     damping: float,
     start: CameraModel | None,
 ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Steps of the camera and of each pose; the camera's covariance, by how views scatter.
+    """Steps of the camera and of each pose; the camera's covariance by the scatter of views.
 
-    start: whose focal lengths are preferred; None: none are.
+    start: camera whose focal lengths are preferred; None: no preference.
     """
     num = len(free)
     H, g = np.zeros((num, num)), np.zeros(num)
@@ -170,7 +171,7 @@ def _step(
 def slopes(
     camera: CameraModel, X_CB: pin.SE3, p_B: np.ndarray, free: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pixels (N, 2), and their slopes by the pose (2 N, 6) and by the camera's free numbers (2 N, K)."""
+    """Pixels (N, 2), and their Jacobians by pose (2 N, 6) and by the camera's free parameters (2 N, K)."""
     arm = p_B @ X_CB.rotation.T
     at, slope = projection(camera, arm + X_CB.translation)
     turned = np.cross(np.eye(3)[None], arm[:, None, :])
@@ -189,5 +190,5 @@ def _by_numbers(camera: CameraModel, p_C: np.ndarray, free: tuple[str, ...]) -> 
 
 
 def numbers_of(camera: CameraModel) -> tuple[str, ...]:
-    """Names of all its numbers."""
+    """Names of all parameters of a camera."""
     return tuple(f.name for f in fields(camera) if f.name != "size")

@@ -1,8 +1,8 @@
-"""How a camera sees: `Pinhole` and `KannalaBrandt`, and `Intrinsics`, what a file holds of one.
+"""Camera models `Pinhole` and `KannalaBrandt`, and `Intrinsics`, their file format.
 
-Frame C is optical: x right, y down, z forward. A pixel's integer coordinates are its centre, so a picture of
+Frame C is optical: x right, y down, z forward. A pixel's integer coordinates are its centre, so an image of
 w by h pixels reaches from -0.5 to w - 0.5, and its middle is ((w - 1) / 2, (h - 1) / 2). OpenCV's
-`cornerSubPix` and `solvePnP` on its corners count so; corners of ChArUco boards do not, see detection.py.
+`cornerSubPix`, and `solvePnP` on its corners, use this convention; ChArUco corners do not, see detection.py.
 """
 
 from abc import ABC, abstractmethod
@@ -21,12 +21,12 @@ _STEPS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class CameraModel(ABC):
-    """Where points are seen, and from where pixels look."""
+    """Maps points to pixels, and pixels to rays."""
 
     MODEL: ClassVar[str]
 
     size: tuple[int, int]
-    """(height, width) of the pictures [pixels]"""
+    """(height, width) of the images [pixels]"""
     fx: float
     fy: float
     cx: float
@@ -35,48 +35,50 @@ class CameraModel(ABC):
     def __post_init__(self) -> None:
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "size"}
         if not all(np.isfinite(value) for value in numbers.values()) or self.fx <= 0 or self.fy <= 0:
-            raise InvalidValueError(f"a camera has finite numbers and focal lengths above 0, got {numbers}")
+            raise InvalidValueError(
+                f"expected finite numbers and focal lengths above 0 of a camera, got {numbers}"
+            )
         if len(self.size) != 2 or min(self.size) < 2:
-            raise InvalidValueError(f"a camera's size is (height, width) in pixels, got {self.size}")
+            raise InvalidValueError(f"expected a camera's size as (height, width) in pixels, got {self.size}")
 
     @abstractmethod
     def distorted(self, rays: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 2"]:
-        """Points or rays in C on the plane z = 1 of an ideal lens; NaN where it does not see."""
+        """Distort points or rays in C to the plane z = 1; NaN outside the field of view."""
 
     @abstractmethod
     def undistorted(self, xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 3"]:
-        """Unit rays in C from there; NaN where there is none."""
+        """Unit rays in C of distorted points; NaN where there is none."""
 
     @property
     @abstractmethod
     def distortion(self) -> Float[np.ndarray, " K"]:
-        """In OpenCV's order."""
+        """Distortion coefficients in OpenCV's order."""
 
     @property
     def matrix(self) -> Float[np.ndarray, "3 3"]:
         return np.array([[self.fx, 0.0, self.cx], [0.0, self.fy, self.cy], [0.0, 0.0, 1.0]])
 
     def project(self, p_C: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 2"]:
-        """Where points in C [m] are seen [pixels]; NaN for what the lens cannot see."""
+        """Project points in C [m] to [pixels]; NaN outside the field of view."""
         return self.distorted(p_C) * (self.fx, self.fy) + (self.cx, self.cy)
 
     def unproject(self, uv: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 3"]:
-        """Unit rays in C of pixels; NaN where no ray is seen."""
+        """Unit rays in C of pixels; NaN where there is none."""
         return self.undistorted((uv - (self.cx, self.cy)) / (self.fx, self.fy))
 
     def sees(self, uv: Float[np.ndarray, "N 2"], *, margin: float = 0.0) -> np.ndarray:
-        """Whether pixels lie in the picture, (N,) bool; margin: [pixels]."""
+        """Whether pixels lie in the image, (N,) bool; margin: [pixels]."""
         height, width = self.size
         inside = (uv > margin - 0.5) & (uv < np.array([width, height]) - 0.5 - margin)
         return np.asarray(np.isfinite(uv).all(axis=-1) & inside.all(axis=-1))
 
     def resized(self, size: tuple[int, int]) -> Self:
-        """The same camera with its pictures scaled to (height, width); their shape stays."""
+        """The same camera with images scaled to (height, width) of the same aspect ratio."""
         sy, sx = size[0] / self.size[0], size[1] / self.size[1]
         if abs(sy / sx - 1.0) > 0.01:
             raise InvalidValueError(
                 f"{self.size[1]}x{self.size[0]} pixels cannot be scaled to {size[1]}x{size[0]}: another "
-                f"shape is a crop, whose place is not known; calibrate at the size that is used"
+                f"shape is a crop at an unknown position; calibrate at the size that is used"
             )
         others = {f.name: getattr(self, f.name) for f in fields(self)}
         scaled = {
@@ -93,12 +95,12 @@ class CameraModel(ABC):
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> "CameraModel":
-        """InvalidValueError: a model that is not known, or numbers that are missing."""
+        """Camera from its `to_dict`. InvalidValueError: unknown model, or missing numbers."""
         kinds: dict[str, type[CameraModel]] = {kind.MODEL: kind for kind in (Pinhole, KannalaBrandt)}
         kind = kinds.get(data.get("model", ""))
         if kind is None:
             raise InvalidValueError(
-                f"a camera's model is one of {', '.join(kinds)}, got {data.get('model')!r}"
+                f"expected a camera model of {', '.join(kinds)}, got {data.get('model')!r}"
             )
         names = [f.name for f in fields(kind) if f.name != "size"]
         if missing := {"height", "width", *names} - set(data):
@@ -110,8 +112,7 @@ class CameraModel(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pinhole(CameraModel):
-    """A lens that keeps straight lines but for radial (k) and tangential (p) distortion: Brown-Conrady,
-    OpenCV's five numbers."""
+    """A pinhole with radial (k) and tangential (p) distortion: Brown-Conrady, OpenCV's five coefficients."""
 
     MODEL: ClassVar[str] = "pinhole"
 
@@ -131,7 +132,7 @@ class Pinhole(CameraModel):
 
     def undistorted(self, xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 3"]:
         at, going = xy.copy(), np.arange(len(xy))
-        for _ in range(_STEPS):  # Newton, for those that are not there yet
+        for _ in range(_STEPS):  # Newton, for points that have not converged
             x, y = at[going].T
             rest = self._bent(at[going]) - xy[going]
             r2 = x * x + y * y
@@ -205,7 +206,7 @@ class KannalaBrandt(CameraModel):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Intrinsics:
-    """A camera as it was calibrated: what `camera.json` holds."""
+    """A calibrated camera: the content of `camera.json`."""
 
     KIND: ClassVar[str] = "camera"
     VERSION: ClassVar[int] = 1
@@ -217,9 +218,9 @@ class Intrinsics:
 
     camera: CameraModel
     residuals: Mapping[str, float] = field(default_factory=dict)
-    """Name with unit -> how well it fits: `rms_px`, `focal_repeat_share`, ..."""
+    """Name with unit -> measure of the fit: `rms_px`, `focal_repeat_share`, ..."""
     board: Mapping[str, Any] | None = None
-    """What was looked at, as `Board.to_dict` says it."""
+    """The board, as `Board.to_dict`."""
     verdict: Verdict = field(default_factory=Verdict)
 
     def to_dict(self) -> dict[str, Any]:

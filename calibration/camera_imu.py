@@ -1,8 +1,8 @@
-"""How an IMU is turned against its camera, and how late one of them is: `join_camera_imu`.
+"""Rotation between an IMU and its camera, and the lag between their clocks: `join_camera_imu`.
 
-    w_C(t) = R_CI (w_I(t - lag) - bias)      w: how fast it turns [rad/s], in the camera's and the IMU's axes
+    w_C(t) = R_CI (w_I(t - lag) - bias)      w: angular velocity [rad/s], in the camera's and the IMU's axes
 
-The lag from how fast each turns, which needs no R_CI; R_CI from the directions (Wahba's problem, by SVD);
+The lag comes from the magnitudes, which needs no R_CI; R_CI from the directions (Wahba's problem, by SVD);
 then both with the bias by Gauss-Newton, and the lag again from all three axes.
 """
 
@@ -24,16 +24,16 @@ from robot_runtime.errors import InvalidValueError
 LONGEST_S = 0.3
 LEAST_CORRELATION, LEAST_PEAK_RATIO = 0.9, 1.05
 LEAST_RATE = 0.15
-"""How fast it should turn about its second direction, rms [rad/s]."""
+"""Least rate about the second direction, rms [rad/s]."""
 MOST_RESIDUAL_SHARE = 0.25
-"""Of the rate, that R_CI may leave unexplained, rms."""
+"""Largest share of the rate that R_CI may leave unexplained, rms."""
 _ROUNDS = 6
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CameraImu:
-    """An IMU beside a camera."""
+    """Calibration of an IMU that is fixed to a camera."""
 
     KIND: ClassVar[str] = "camera_imu"
     VERSION: ClassVar[int] = 1
@@ -44,9 +44,9 @@ class CameraImu:
 
     R_CI: Float[np.ndarray, "3 3"]
     lag_s: float
-    """By how much the camera's stamps come after the IMU's for the same motion [s]."""
+    """Delay of the camera's stamps against the IMU's for the same motion [s]."""
     bias: Float[np.ndarray, "3"]
-    """Of the gyro, in I [rad/s]."""
+    """Bias of the gyro, in I [rad/s]."""
     sigma_rad: float
     """Standard deviation of R_CI, all three directions together."""
     sigma_s: float
@@ -80,12 +80,12 @@ class CameraImu:
 def angular_velocity(
     t_ns: Int[np.ndarray, " N"], rotations: Float[np.ndarray, "N 3 3"]
 ) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M 3"]]:
-    """How fast a frame turns between its poses, in its own axes [rad/s], and at what times [ns].
+    """Times [ns] and angular velocities of a frame between its poses, in its own axes [rad/s].
 
-    rotations: R_WC. Poses that stand farther apart than three of their usual periods give nothing.
+    rotations: R_WC. Poses farther apart than three of their usual periods are skipped.
     """
     if len(t_ns) < 3 or (np.diff(t_ns) <= 0).any():
-        raise InvalidValueError("at least three poses with rising times are needed")
+        raise InvalidValueError("expected at least three poses with rising times")
     dt = np.diff(t_ns) / 1e9
     turns = np.array([pin.log3(a.T @ b) for a, b in pairwise(rotations)])
     kept = dt < 3.0 * np.median(dt)
@@ -100,10 +100,11 @@ def join_camera_imu(
     *,
     longest_s: float = LONGEST_S,
 ) -> CameraImu:
-    """
-    w_C: how fast the camera turns by its pictures or poses, in its own axes: `angular_velocity`.
-    w_I: the gyro. Both of the same clock, or of clocks that differ by less than longest_s.
-    InvalidValueError: too few samples, no common time, nothing turns.
+    """Calibrate an IMU against its camera.
+
+    w_C: angular velocity of the camera by its images or poses, in its own axes: `angular_velocity`.
+    w_I: of the gyro. Both on one clock, or on clocks that differ by less than longest_s.
+    InvalidValueError: too few samples, no common time, or no rotation.
     """
     start = int(min(camera_ns[0], imu_ns[0]))
     t_C, t_I = (camera_ns - start) / 1e9, (imu_ns - start) / 1e9
@@ -140,21 +141,21 @@ def join_camera_imu(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Fit:
-    """What explains the camera's rates best."""
+    """The best fit of the camera's rates."""
 
     R_CI: np.ndarray
     lag_s: float
     bias: np.ndarray
     seen: np.ndarray
-    """(N, 3) of the camera's rates, those while the gyro gave its own [rad/s]."""
+    """(N, 3) the camera's rates within the gyro's recording [rad/s]."""
     off: np.ndarray
-    """(N, 3): what is left of them."""
+    """(N, 3): their residuals."""
     variance: np.ndarray
-    """(7,) of a turn of R_CI, the bias and the lag."""
+    """(7,) variances of a rotation of R_CI, the bias and the lag."""
 
 
 def _fitted(t_C: np.ndarray, w_C: np.ndarray, t_I: np.ndarray, w_I: np.ndarray, lag: float) -> _Fit:
-    """Rotation, bias and lag by Gauss-Newton, from a lag that is nearly right; samples far off count less."""
+    """Rotation, bias and lag by Gauss-Newton, from a nearly right lag; outliers are downweighted."""
     bias, R = np.zeros(3), np.eye(3)
     for k in range(_ROUNDS):
         inside = (t_C - lag > t_I[0]) & (t_C - lag < t_I[-1])
@@ -172,19 +173,19 @@ def _fitted(t_C: np.ndarray, w_C: np.ndarray, t_I: np.ndarray, w_I: np.ndarray, 
 
 
 def _jacobian(R_CI: np.ndarray, w_I: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """(3 N, 7): how rates in C move with a turn of R_CI (left), the bias, and the lag."""
+    """Jacobian (3 N, 7) of rates in C by a rotation of R_CI (left), the bias, and the lag."""
     by_turn = -np.array([pin.skew(v) for v in w_I @ R_CI.T])
     by_bias = np.broadcast_to(-R_CI, by_turn.shape)
     return np.concatenate([by_turn, by_bias, -(slope @ R_CI.T)[:, :, None]], axis=2).reshape(-1, 7)
 
 
 def _scale(off: np.ndarray) -> float:
-    """Beyond which a sample counts less [rad/s]."""
+    """Residual beyond which a sample is downweighted [rad/s]."""
     return 3.0 * max(float(np.median(np.linalg.norm(off, axis=1))), 1e-9)
 
 
 def _smoothed_as(t_I: np.ndarray, w_I: np.ndarray, t_C: np.ndarray) -> np.ndarray:
-    """The gyro, averaged over the camera's period: what the turn from one picture to the next says."""
+    """The gyro averaged over the camera's period, comparable to the rotation between two images."""
     width = max(round(float(np.median(np.diff(t_C)) / np.median(np.diff(t_I)))), 1)
     width += 1 - width % 2
     if width < 3 or len(w_I) < 3 * width:
@@ -194,7 +195,7 @@ def _smoothed_as(t_I: np.ndarray, w_I: np.ndarray, t_C: np.ndarray) -> np.ndarra
 
 
 def _at(t: np.ndarray, t_I: np.ndarray, w_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The gyro at some times, and its slope there."""
+    """The gyro at given times, and its derivative."""
     e = float(np.median(np.diff(t_I)))
     at, before, after = (
         np.column_stack([np.interp(t + d, t_I, column) for column in w_I.T]) for d in (0.0, -e, e)
@@ -210,11 +211,11 @@ def _judge(
         reasons.append(
             Reason(
                 name="does-not-follow",
-                what=f"how fast camera and IMU turn agrees to {correlation:.2f} only "
-                f"({LEAST_CORRELATION:g} is needed)"
-                f"{', and best at the end of the lags that were tried' if is_at_end else ''}.",
-                do="Are both of one device and one clock? Join the clocks first, turn faster, keep the "
-                "picture sharp.",
+                what=f"the rates of camera and IMU correlate to {correlation:.2f} only "
+                f"(expected {LEAST_CORRELATION:g})"
+                f"{', and best at the end of the searched lags' if is_at_end else ''}.",
+                do="Check that both are of one device and one clock; join the clocks first, turn faster, "
+                "and keep images sharp.",
             )
         )
     elif peak_ratio < LEAST_PEAK_RATIO:
@@ -230,7 +231,7 @@ def _judge(
             Reason(
                 name="little-rotation",
                 what=f"about its second direction it turned at {np.rad2deg(sizes[1]):.0f} degrees/s only "
-                f"({np.rad2deg(LEAST_RATE):.0f} are needed).",
+                f"(expected {np.rad2deg(LEAST_RATE):.0f}).",
                 do="Turn it about all three axes: nod, shake, tilt, each for five seconds.",
             )
         )
@@ -239,7 +240,7 @@ def _judge(
             Reason(
                 name="does-not-fit",
                 what=f"no rotation between the two explains {100 * share:.0f} % of the rate.",
-                do="Are axes mirrored (left-handed), or in degrees per second? Is tracking good there?",
+                do="Check for mirrored axes (left-handed), degrees per second, and bad tracking.",
             )
         )
     return reasons

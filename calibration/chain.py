@@ -1,12 +1,13 @@
-"""A camera, a board, and an arm between them: the corners decide where camera and board are fastened.
+"""A camera, a board, and an arm between them: fits the mounting poses of both to all corners.
 
     camera on the arm       A --X_AE--> E --X_EC--> C --X_CB--> B <--X_AB-- A
     camera beside the arm   A --X_AC--> C --X_CB--> B <--X_EB-- E <--X_AE-- A
 
 Both are one equation, `X_CB = X^-1 Y^-1 Z`: Y is measured at every view, X (the camera's) and Z (the board's)
-are looked for. A closed form gives the first guess, then all corners of all views are fitted at once.
+are unknown. A closed form gives the initial guess, then all corners of all views are fitted at once.
 
-A: where the arm's driver counts from (its mount, or the robot's base). E: its hand. C: camera. B: board.
+A: reference frame of the arm's driver (its mount, or the robot's base). E: its end effector. C: camera.
+B: board.
 """
 
 from collections.abc import Sequence
@@ -22,18 +23,18 @@ from calibration.detection import Corners
 from robot_runtime.core.values.shapes import Float
 
 HUBER_PX = 1.0
-"""Corners farther off than this count less and less [pixels]."""
+"""Huber threshold of corners [pixels]."""
 OUTLIER = 4.0
-"""A view whose corners are off by so many medians of all views is left out,"""
+"""A view whose corners are off by more than this many medians of all views is left out,"""
 OUTLIER_PX = 1.0
 """if that is more than this [pixels],"""
 MOST_OUTLIERS = 0.25
-"""and not more than this share of the views is."""
+"""and at most this share of the views is left out."""
 MISFIT_PX = 20.0
-"""Corners that are so far off are of other poses: how far anything errs means nothing then."""
+"""Errors of corners beyond which they belong to other poses, and estimated variances are meaningless."""
 FOCAL_SIGMA, CENTRE_SIGMA_PX, RADIAL_SIGMA = 0.002, 1.0, 0.01
-"""How well a camera's focal length is known, as a share, its principal point [pixels] and its radial
-distortion (the k1 of Brown and Conrady); what the views show beyond that is estimated with the rest."""
+"""Prior standard deviations of a camera's focal length, as a share, its principal point [pixels] and its
+radial distortion (k1 of Brown and Conrady); corrections are estimated with the rest."""
 _FEW, _UNKNOWN = 5, 1e6
 _SAME_LENS = np.zeros(4)
 _SAME_LENS.flags.writeable = False
@@ -46,27 +47,27 @@ _LEAST_PX, _LEAST_M, _LEAST_RAD = 0.02, 1e-5, 1e-5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmView:
-    """One picture of the board, and where the arm's hand was."""
+    """One image of the board, with the pose of the arm's end effector."""
 
     X_AE: pin.SE3
     p_B: Float[np.ndarray, "N 3"]
-    """The corners that were seen, on the board [m]."""
+    """Positions of the seen corners on the board [m]."""
     uv: Float[np.ndarray, "N 2"]
-    """And in the picture [pixels]."""
+    """Their positions in the image [pixels]."""
     X_CB: pin.SE3
-    """The board by this picture alone."""
+    """Pose of the board by this image alone."""
     other_X_CB: pin.SE3 | None = None
-    """The other way in which a flat board can look nearly the same; None: there is none."""
+    """The second pose in which a flat board looks nearly the same; None: there is none."""
     is_ambiguous: bool = False
-    """Whether this picture cannot tell the two."""
+    """Whether this image does not distinguish the two."""
     name: str = ""
-    """Of the picture, for people."""
+    """Name of the image, for people."""
 
 
 def arm_view(
     board: Board, corners: Corners, camera: CameraModel, X_AE: pin.SE3, *, name: str = ""
 ) -> ArmView:
-    """Of a picture in which the board was found. InvalidValueError: as of `pose_of`."""
+    """View from an image in which the board was found. InvalidValueError: as `pose_of`."""
     seen = pose_of(board, corners, camera)
     return ArmView(
         X_AE=X_AE,
@@ -81,16 +82,16 @@ def arm_view(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Excitation:
-    """How far the hand was turned about three directions, the most first."""
+    """How far the end effector was rotated about three directions, the largest first."""
 
     degrees: Float[np.ndarray, "3"]
     """Standard deviation about each."""
     axes_E: Float[np.ndarray, "3 3"]
-    """Rows: those directions in the hand."""
+    """Rows: those directions in the end effector's frame."""
 
     @classmethod
     def of(cls, poses: Sequence[pin.SE3]) -> "Excitation":
-        """Of X_AE; from the mean orientation."""
+        """Excitation of poses X_AE about their mean orientation."""
         rotations = np.array([X.rotation for X in poses])
         mean = nearest_rotation(rotations.sum(axis=0))
         turns = np.array([pin.log3(mean.T @ R) for R in rotations])
@@ -108,34 +109,34 @@ class ChainFit:
     X: pin.SE3
     Z: pin.SE3
     covariance: Float[np.ndarray, "12 12"]
-    """Of X then Z, each its position [m] and a rotation vector [rad] that turns it about its own place,
-    both in the frame it is said in. Corners and the arm err as much as the views say."""
+    """Covariance of X then Z, each its position [m] and a rotation vector [rad] about its own position,
+    both in its parent frame. Errors of corners and arm are as estimated from the views."""
     used: tuple[int, ...]
-    """Numbers of the views that were fitted; the others were too far off."""
+    """Indices of the views that were fitted; the others were too far off."""
     view_px: Float[np.ndarray, " V"]
-    """How far off each view's corners are, rms, of all views [pixels]."""
+    """RMS error of each view's corners, for all views [pixels]."""
     rms_px: float
     held_out_px: float
-    """Of views that are predicted from all others [pixels]."""
+    """RMS error of views predicted from all others [pixels]."""
     repeat_m: float
-    """How far each view's own board is from where it should be, rms [m]."""
+    """RMS distance of each view's own board from its predicted position [m]."""
     repeat_rad: float
     corner_px: float
-    """How much a coordinate of a corner errs, [pixels],"""
+    """Estimated standard deviations of a corner's coordinate [pixels],"""
     hand_m: float
-    """how much each coordinate of where the arm says its hand is [m],"""
+    """of each coordinate of the arm's reported end-effector position [m],"""
     hand_rad: float
-    """and how it is turned [rad]: as the views say."""
+    """and of its orientation [rad]."""
     focal_share: float = 0.0
-    """By how much longer a focal length would suit the views better."""
+    """Relative correction of the focal length that fits the views better."""
     centre_px: float = 0.0
-    """How far the principal point would move to suit the views best [pixels]."""
+    """Correction of the principal point that fits the views best [pixels]."""
     radial: float = 0.0
-    """By how much more radial distortion, k1, would suit the views better."""
+    """Correction of the radial distortion k1 that fits the views best."""
     scale_share: float = 0.0
-    """By how much larger a board would suit the motions of the arm better,"""
+    """Relative correction of the board's size that fits the arm's motions better,"""
     scale_sigma: float = np.inf
-    """one standard deviation of that."""
+    """and its standard deviation."""
 
 
 class Chain:
@@ -150,8 +151,8 @@ class Chain:
         held: Float[np.ndarray, "12 K"] | None = None,
     ) -> None:
         """
-        is_on_arm: the camera; if not it stands beside the arm, and the board is on the hand.
-        held: columns of directions in which X and Z, as in `ChainFit.covariance`, stay as they are.
+        is_on_arm: of the camera; otherwise it is beside the arm, and the board is on the end effector.
+        held: columns of directions in which X and Z, as in `ChainFit.covariance`, are fixed.
         """
         free = np.eye(12) if held is None else _complement(held)
         self._free = free
@@ -164,27 +165,27 @@ class Chain:
         self._p_AE = np.array([view.X_AE.translation for view in views])
 
     def X_CB(self, X: pin.SE3, Z: pin.SE3, i: int) -> pin.SE3:
-        """Where the board of a view should be."""
+        """Predicted pose of the board in a view."""
         return X.inverse() * self.Y[i].inverse() * Z
 
     def with_boards(self, X: pin.SE3, Z: pin.SE3) -> list[pin.SE3]:
-        """Of the two ways to see each board, the one that is nearer to where it should be."""
+        """Of the two poses of each board, the one nearer to its predicted pose."""
         out = []
         for i, view in enumerate(self.views):
             there = self.X_CB(X, Z, i)
-            ways = [view.X_CB] + ([] if view.other_X_CB is None else [view.other_X_CB])
-            out.append(min(ways, key=lambda way: angle_between(way.rotation, there.rotation)))
+            candidates = [view.X_CB] + ([] if view.other_X_CB is None else [view.other_X_CB])
+            out.append(min(candidates, key=lambda pose: angle_between(pose.rotation, there.rotation)))
         return out
 
     def view_px(
         self, X: pin.SE3, Z: pin.SE3, lens: Float[np.ndarray, "4"] = _SAME_LENS
     ) -> Float[np.ndarray, " V"]:
-        """How far off each view's corners are, rms [pixels]."""
+        """RMS error of each view's corners [pixels]."""
         none = np.zeros((len(self.views), 6))
         return np.array([rms(self._off(X, Z, none, [i], lens)) for i in range(len(self.views))])
 
     def fit(self, X: pin.SE3, Z: pin.SE3) -> ChainFit:
-        """From a first guess."""
+        """Fit X and Z from an initial guess."""
         used = list(range(len(self.views)))
         X, Z = self._roughly(X, Z, used)
         view_px = self.view_px(X, Z)
@@ -227,7 +228,7 @@ class Chain:
     def _centre_gap(
         self, X: pin.SE3, Z: pin.SE3, used: Sequence[int], boards: Sequence[pin.SE3]
     ) -> np.ndarray:
-        """From where the middle of each view's corners should be to where that view alone has it [m]."""
+        """Vector from the predicted middle of each view's corners to that by the view alone [m]."""
         middles = [self.views[i].p_B.mean(axis=0) for i in used]
         return np.array(
             [boards[i].act(m) - self.X_CB(X, Z, i).act(m) for i, m in zip(used, middles, strict=True)]
@@ -242,12 +243,11 @@ class Chain:
         lens: np.ndarray = _SAME_LENS,
         scale: float = 0.0,
     ) -> np.ndarray:
-        """Of the corners of some views, (M, 2) [pixels].
+        """Errors of the corners of some views, (M, 2) [pixels].
 
-        e (V, 6): how far each hand was from where the arm says: a shift [m] and a turn [rad], in the hand.
-        lens (4,): by how much longer the focal length is, as a share, where its middle moves to [pixels], and
-        its additional radial distortion.
-        scale: by how much larger the board is, as a share.
+        e (V, 6): error of each reported end-effector pose: translation [m] and rotation [rad], in E.
+        lens (4,): corrections of the focal length, as a share, the principal point [pixels], and k1.
+        scale: relative correction of the board's size.
         """
         p_B, uv, view = self._stacked(used)
         R = np.array([self._R_AE[i] @ pin.exp3(e[i, 3:]) for i in range(len(self.views))])
@@ -269,7 +269,7 @@ class Chain:
         return np.concatenate([v.p_B for v in views]), np.concatenate([v.uv for v in views]), view
 
     def _roughly(self, X: pin.SE3, Z: pin.SE3, used: Sequence[int]) -> tuple[pin.SE3, pin.SE3]:
-        """As if the arm knew exactly where its hand is, and robust against single corners and views."""
+        """Robust fit that takes the arm's poses as exact, against outliers of corners and views."""
         none = np.zeros((len(self.views), 6))
         damping, least = 1e-3, float("inf")
         for _ in range(_ROUNDS):
@@ -291,8 +291,8 @@ class Chain:
         return X, Z
 
     def _likeliest(self, X: pin.SE3, Z: pin.SE3, used: Sequence[int]) -> "_Likeliest":
-        """Corners err by some pixels, the arm by some millimetres and degrees: both unknown, and estimated
-        with X and Z (expectation maximisation; a view's own error is eliminated by its Schur complement)."""
+        """Fit that estimates the unknown variances of corners and arm together with X and Z (expectation
+        maximisation; a view's own error is eliminated by its Schur complement)."""
         e = np.zeros((len(self.views), 6))
         lens: np.ndarray = np.zeros(len(_SAME_LENS))
         sigmas = np.array([FOCAL_SIGMA, CENTRE_SIGMA_PX, CENTRE_SIGMA_PX, RADIAL_SIGMA])
@@ -334,7 +334,7 @@ class Chain:
             if np.allclose(was, (s_px, s_m, s_rad), rtol=0.01) and np.abs(x[:12]).max() < 1e-6:
                 break
         held_out_px = self._held_out_px(X, Z, lens, used, H, parts)
-        # The board's size is judged, not fitted: who prints a board has measured it.
+        # The board's size is judged, not fitted: the print was measured.
         F = np.zeros((_N + 1, self._free_lens.shape[1] + 1))
         F[:_N, :-1], F[_N, -1] = self._free_lens, 1.0
         of_scale = _inverse(F.T @ H_all @ F)[-1]
@@ -364,7 +364,7 @@ class Chain:
         H: np.ndarray,
         parts: Sequence[tuple[np.ndarray, ...]],
     ) -> float:
-        """Each view is predicted from all others, to first order; NaN if they would be too few."""
+        """RMS of each view predicted from all others, to first order; NaN if those are too few."""
         if len(used) < _FEW:
             return float("nan")
         none = np.zeros((len(self.views), 6))
@@ -404,8 +404,8 @@ class _Likeliest:
 
 
 def moved(X: pin.SE3, x: Float[np.ndarray, "6"]) -> pin.SE3:
-    """A pose shifted by x[:3] [m] and turned about its own place by the rotation vector x[3:] [rad], both in
-    the frame that it is said in."""
+    """A pose translated by x[:3] [m] and rotated about its own position by the rotation vector x[3:] [rad],
+    both in its parent frame."""
     return pin.SE3(pin.exp3(x[3:]) @ X.rotation, X.translation + x[:3])
 
 
@@ -415,36 +415,36 @@ def angle_between(R: Float[np.ndarray, "3 3"], S: Float[np.ndarray, "3 3"]) -> f
 
 
 def nearest_rotation(M: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
-    """The rotation that a matrix is nearest to."""
+    """The rotation nearest to a matrix."""
     U, _, Vt = np.linalg.svd(M)
     return np.asarray(U @ np.diag([1.0, 1.0, np.linalg.det(U @ Vt)]) @ Vt)
 
 
 def mean_pose(poses: Sequence[pin.SE3]) -> pin.SE3:
-    """Mean place, and the rotation nearest to the mean one."""
+    """Mean position, and the rotation nearest to the mean matrix."""
     R = nearest_rotation(np.sum([X.rotation for X in poses], axis=0))
     return pin.SE3(R, np.mean([X.translation for X in poses], axis=0))
 
 
 def _complement(columns: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of all directions that are at right angles to the columns."""
+    """An orthonormal basis of the complement of the columns."""
     U, _, _ = np.linalg.svd(columns, full_matrices=True)
     return np.asarray(U[:, columns.shape[1] :])
 
 
 def _inverse(H: np.ndarray) -> np.ndarray:
-    """Of a matrix that should be positive; what it does not determine gets a very large variance."""
+    """Inverse of a matrix that should be positive; undetermined directions get a very large variance."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-300))
     values, vectors = np.linalg.eigh(scale[:, None] * H * scale)
     return np.asarray(scale[:, None] * (vectors / np.maximum(values, _LEAST_SHARE)) @ vectors.T * scale)
 
 
 def _huber(r: np.ndarray) -> float:
-    """Sum of squares of what is near, of distances of what is far."""
+    """Huber cost: squares of small, distances of large residuals."""
     far = np.abs(r)
     return float(np.where(far < HUBER_PX, 0.5 * far**2, HUBER_PX * (far - 0.5 * HUBER_PX)).sum())
 
 
 def rms(off: np.ndarray) -> float:
-    """Of distances."""
+    """Root mean square of distances."""
     return float(np.sqrt((off**2).sum(axis=-1).mean()))

@@ -1,4 +1,4 @@
-"""Whether a camera's place on or beside an arm can be trusted: `judge`; and what is lacking: `lacking`."""
+"""Judges a camera's pose on or beside an arm: `judge`; and advises further views: `lacking`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,18 +12,18 @@ from calibration.verdict import Reason, Verdict
 from robot_runtime.errors import InvalidValueError
 
 LEAST_VIEWS = 3
-"""With fewer nothing can be found at all."""
+"""Views below which nothing can be solved."""
 ENOUGH_VIEWS = 10
-"""From which on a result is trusted."""
+"""Views from which on a result is trusted."""
 EXCITED_DEG = 8.0
-"""Standard deviation of the hand's orientation about two directions, from which on a result is trusted."""
+"""Least standard deviation of the end effector's orientation about two directions, to trust a result."""
 WELL_EXCITED_DEG = 15.0
 MOST_PX = 5.0
-"""Of corners, rms: more is no measurement error but a wrong convention [pixels]."""
+"""RMS of corners beyond which a convention is wrong, rather than a measurement [pixels]."""
 GOOD_PX, GOOD_HAND_M, GOOD_HAND_DEG = 0.6, 0.001, 0.1
-"""Above one of these a result is usable with a warning."""
+"""Limits above which a result is usable with a warning."""
 WORST_PX, WORST_HAND_M, WORST_HAND_DEG = 2.0, 0.01, 1.0
-"""Above one of these it is not usable: the covariance does not cover what is wrong then."""
+"""Limits above which a result is unusable: the covariance does not cover such faults."""
 MOST_FOCAL_SHARE, WORST_FOCAL_SHARE = 2 * FOCAL_SIGMA, 5 * FOCAL_SIGMA
 """By which the focal length may seem to be off: a warning, and refused."""
 MOST_CENTRE_PX, WORST_CENTRE_PX = 3 * CENTRE_SIGMA_PX, 5 * CENTRE_SIGMA_PX
@@ -31,13 +31,13 @@ MOST_CENTRE_PX, WORST_CENTRE_PX = 3 * CENTRE_SIGMA_PX, 5 * CENTRE_SIGMA_PX
 MOST_RADIAL, WORST_RADIAL = 3 * RADIAL_SIGMA, 8 * RADIAL_SIGMA
 """and of the radial distortion."""
 MOST_SIGMA_M, MOST_SIGMA_DEG = 0.005, 0.5
-"""Standard deviations of the camera's place beyond which it is of no use."""
+"""Standard deviations of the camera's pose beyond which it is of no use."""
 UNKNOWN_M = 1.0
-"""A standard deviation from here on is no figure: it is not known."""
+"""Standard deviation from which on a quantity counts as unknown."""
 MOST_SCALE_SHARE, WORST_SCALE_SHARE = 0.007, 0.015
-"""By which the board may seem to be of another size: a warning, and refused,"""
+"""Apparent errors of the board's size for a warning, and for a refusal,"""
 SURE_SCALE = 4.0
-"""if that is so many standard deviations."""
+"""if they are at least this many standard deviations."""
 _AXES = "xyz"
 
 ClosedForm = Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]]
@@ -45,24 +45,23 @@ ClosedForm = Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin
 
 
 def refuse_few(views: Sequence[ArmView]) -> None:
-    """InvalidValueError: there is nothing to be found in so few."""
+    """Check the number of views; InvalidValueError: too few to solve anything."""
     if len(views) < LEAST_VIEWS:
         raise InvalidValueError(
-            f"at least {LEAST_VIEWS} views of the board are needed ({ENOUGH_VIEWS} to be trusted), got "
+            f"expected at least {LEAST_VIEWS} views of the board ({ENOUGH_VIEWS} to be trusted), got "
             f"{len(views)}"
         )
     sure = sum(not view.is_ambiguous for view in views)
     if sure < LEAST_VIEWS:
         raise InvalidValueError(
-            f"in {len(views) - sure} of {len(views)} pictures the board's tilt can be seen in two ways: "
-            "look at "
-            "it from aside, by 25 to 50 degrees, and from near, so that it fills a quarter of the "
-            "picture's width"
+            f"in {len(views) - sure} of {len(views)} images the board's tilt is ambiguous: "
+            "look at it from the side, by 25 to 50 degrees, and from near, so that it fills a quarter of the "
+            "image's width"
         )
 
 
 def judge(fit: ChainFit, chain: Chain, excitation: Excitation, closed_form: ClosedForm) -> Verdict:
-    """With the reason that fits best for a large residual."""
+    """Judge a fit, with the likeliest reason for a large residual."""
     reasons = [_misread(fit, chain, closed_form)] if fit.rms_px > MOST_PX else _imprecise(fit)
     reasons += [
         *intrinsics_off(fit),
@@ -74,7 +73,7 @@ def judge(fit: ChainFit, chain: Chain, excitation: Excitation, closed_form: Clos
 
 
 def _imprecise(fit: ChainFit) -> list[Reason]:
-    """Whether the arm or the corners err by more than good ones do."""
+    """Check errors of arm and corners against those of good ones."""
     out = []
     if fit.hand_m > GOOD_HAND_M or np.rad2deg(fit.hand_rad) > GOOD_HAND_DEG:
         out.append(
@@ -82,7 +81,7 @@ def _imprecise(fit: ChainFit) -> list[Reason]:
                 name="arm-imprecise",
                 what=f"the views disagree as if the arm erred by {1e3 * fit.hand_m:.1f} mm and "
                 f"{np.rad2deg(fit.hand_rad):.2f} degrees.",
-                do="Let the arm stand when a picture is taken, fasten camera and board, and check the "
+                do="Stop the arm when an image is taken, fasten camera and board, and check the "
                 "square's size.",
                 is_fatal=fit.hand_m > WORST_HAND_M or float(np.rad2deg(fit.hand_rad)) > WORST_HAND_DEG,
             )
@@ -91,8 +90,8 @@ def _imprecise(fit: ChainFit) -> list[Reason]:
         out.append(
             Reason(
                 name="corners-imprecise",
-                what=f"corners err by {fit.corner_px:.2f} px, in sharp pictures by less than {GOOD_PX:g}.",
-                do="Are the pictures sharp, is the board flat, are the intrinsics those of this camera?",
+                what=f"corners err by {fit.corner_px:.2f} px, in sharp images by less than {GOOD_PX:g}.",
+                do="Check that images are sharp, the board is flat, and the intrinsics are this camera's.",
                 is_fatal=fit.corner_px > WORST_PX,
             )
         )
@@ -142,7 +141,7 @@ def intrinsics_off(fit: ChainFit) -> list[Reason]:
 
 
 def board_scale(fit: ChainFit) -> list[Reason]:
-    """Whether the arm's motions suit a board of another size."""
+    """Check whether the arm's motions fit a board of another size."""
     share = abs(fit.scale_share)
     if share <= max(MOST_SCALE_SHARE, SURE_SCALE * fit.scale_sigma):
         return []
@@ -151,21 +150,21 @@ def board_scale(fit: ChainFit) -> list[Reason]:
             name="board-scale",
             what=f"a board that is {100 * share:.1f} % {'larger' if fit.scale_share > 0 else 'smaller'} than "
             f"its file says would suit the motions better (one sigma {100 * fit.scale_sigma:.1f} %).",
-            do="Measure the print and write its size down (calibrate board --board FILE --measured-mm); are "
-            "the poses in metres?",
+            do="Measure the print and store its size (calibrate board --board FILE --measured-mm); check "
+            "that poses are in metres.",
             is_fatal=share > WORST_SCALE_SHARE,
         )
     ]
 
 
 def _too_little(fit: ChainFit, excitation: Excitation) -> list[Reason]:
-    """Whether the views are too few, or too much alike, to say where the camera is."""
+    """Check whether the views are too few, or too similar, to determine the camera's pose."""
     out = []
     if len(fit.used) < ENOUGH_VIEWS:
         out.append(
             Reason(
                 name="few-views",
-                what=f"{len(fit.used)} views are too few to trust, and to tell how far to.",
+                what=f"{len(fit.used)} views are too few to trust the result or its covariance.",
                 do=f"Take {ENOUGH_VIEWS} or more, 20 are good.",
             )
         )
@@ -185,9 +184,9 @@ def _too_little(fit: ChainFit, excitation: Excitation) -> list[Reason]:
         out.append(
             Reason(
                 name="uncertain",
-                what=f"the camera's place is known to {1e3 * sigma_m:.1f} mm and {sigma_deg:.2f} degrees."
+                what=f"the camera's pose is known to {1e3 * sigma_m:.1f} mm and {sigma_deg:.2f} degrees."
                 if sigma_m < UNKNOWN_M
-                else "the views do not determine the camera's place.",
+                else "the views do not determine the camera's pose.",
                 do=f"Take more views. {_turn(excitation)}",
             )
         )
@@ -204,14 +203,14 @@ def _left_out(fit: ChainFit, views: Sequence[ArmView]) -> list[Reason]:
             name="views-left-out",
             what=f"{len(left)} of {len(views)} views do not fit the others and were left out"
             f"{': ' if names else ''}{', '.join(names[:5])}.",
-            do="Did the arm move, or was the board touched?",
+            do="Check whether the arm moved, or the board was touched.",
             is_fatal=False,
         )
     ]
 
 
 def lacking(poses: Sequence[pin.SE3]) -> list[str]:
-    """What views to take next, best first; empty if there are enough, of good variety. poses: X_AE so far."""
+    """Advice on views to take next, best first; empty if there are enough and varied ones. poses: X_AE."""
     out = []
     if len(poses) >= 2 and (excitation := Excitation.of(poses)).degrees[1] < WELL_EXCITED_DEG:
         out.append(_turn(excitation))
@@ -236,8 +235,8 @@ def _words(axis: np.ndarray) -> str:
 
 
 def _misread(fit: ChainFit, chain: Chain, closed_form: ClosedForm) -> Reason:
-    """Try other readings of the poses: the one that fits is what went wrong."""
-    what = f"corners are off by {fit.rms_px:.1f} px: the arm's poses and the pictures do not belong together."
+    """Try other readings of the poses: one that fits names the fault."""
+    what = f"corners are off by {fit.rms_px:.1f} px: the arm's poses and the images do not belong together."
     found = {
         name: min(_median_px(chain, read, closed_form) for read in reading.poses)
         for name, reading in READINGS.items()
@@ -254,13 +253,13 @@ def _misread(fit: ChainFit, chain: Chain, closed_form: ClosedForm) -> Reason:
     return Reason(
         name="does-not-fit",
         what=what,
-        do="Do pictures and poses come in the same order and at the same time, do camera and board sit fast, "
+        do="Do images and poses come in the same order and at the same time, do camera and board sit fast, "
         "is it the right board file, are the intrinsics this camera's at this size?",
     )
 
 
 def _median_px(chain: Chain, read: Callable[[pin.SE3], pin.SE3], closed_form: ClosedForm) -> float:
-    """How far off corners are of the closed form, the arm's poses read so [pixels]."""
+    """Median error of corners by the closed form, with the arm's poses read this way [pixels]."""
     views = [replace(view, X_AE=read(view.X_AE)) for view in chain.views]
     other = Chain(views, chain.camera, is_on_arm=chain.is_on_arm)
     try:

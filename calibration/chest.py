@@ -1,14 +1,14 @@
-"""The chest camera in the robot's base, and how it has to sit to see as the wearer's does.
+"""The chest camera in the robot's base, and how to mount it to match the wearer's view.
 
-    from_base_motion   the base drives and turns before a board that stands still: X_WG (odometry), AX = XB
-    from_hand          the robot's own hand holds the board: as of a camera beside an arm
-    from_places        the board lies at places that were measured in the base
+    from_base_motion   the base drives and turns before a stationary board: X_WG (odometry), AX = XB
+    from_hand          the robot's end effector holds the board: as a camera beside an arm
+    from_places        the board lies at positions measured in the base
 
 G: the base on the floor (x forward, z up). C: the camera. B: the board. W: the odometry's frame, on the
 floor.
 
-A base that only drives on the floor turns about the vertical alone: camera and board may both be higher or
-lower by the same, and no picture changes. So the board's height over the floor has to be measured.
+A base on the floor turns about the vertical alone: if camera and board are both higher or lower by the same,
+no image changes. So the board's height above the floor must be measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,21 +29,21 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
 HEIGHT_SIGMA_M = 0.002
-"""How well a person measures the height of a board over the floor [m]."""
+"""Standard deviation of a person's measurement of a board's height above the floor [m]."""
 TURNED_DEG, DRIVEN_M = 10.0, 0.1
-"""How far the base should turn and drive between views, standard deviation."""
+"""Least standard deviations of the base's heading and position over the views."""
 FLAT_DEG = 2.0
-"""By how much a board that is said to lie flat on the floor may be tilted."""
+"""Largest tilt of a board that is declared flat on the floor."""
 MOST_SIGMA_M, MOST_SIGMA_DEG = 0.01, 0.7
 ENOUGH_VIEWS = 8
 MATCH_M, MATCH_DEG = 0.02, 2.0
-"""How near to the wearer's the robot's camera should be."""
+"""Tolerances between the robot's camera and the wearer's."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChestCamera:
-    """Where a camera sits on a mobile base."""
+    """Mounting pose of a camera on a mobile base."""
 
     KIND: ClassVar[str] = "chest_camera"
     VERSION: ClassVar[int] = 1
@@ -57,7 +57,7 @@ class ChestCamera:
     X_GC: pin.SE3
     covariance: Float[np.ndarray, "6 6"]
     source: str
-    """How it was found, for people."""
+    """Method of calibration, for people."""
     num_views: int
     residuals: Mapping[str, float] = field(default_factory=dict)
     verdict: Verdict = field(default_factory=Verdict)
@@ -90,17 +90,17 @@ class ChestCamera:
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """How a camera looks over the floor, whichever way its carrier is turned."""
+    """Height and orientation of a camera above the floor, independent of heading."""
 
     height_m: float
     pitch: float
-    """Of its optical axis, downwards [rad]."""
+    """Pitch of its optical axis, downwards [rad]."""
     roll: float
-    """Its right side lower than its left [rad]."""
+    """Roll, positive with its right side lower than its left [rad]."""
 
     @classmethod
     def of(cls, X_WC: pin.SE3, *, floor_z: float = 0.0) -> "Mount":
-        """In a world whose z is up."""
+        """Mount of a camera pose in a world with z up."""
         right, _, forward = X_WC.rotation.T
         return cls(
             height_m=float(X_WC.translation[2] - floor_z),
@@ -110,7 +110,7 @@ class Mount:
 
     @classmethod
     def of_wearer(cls, poses: Sequence[pin.SE3], *, floor_z: float) -> "Mount":
-        """The median of a person's while standing upright; poses: X_WC."""
+        """Median mount of an upright person's camera; poses: X_WC."""
         if not poses:
             raise InvalidValueError("the wearer's camera has no poses: nothing to match")
         each = [cls.of(X, floor_z=floor_z) for X in poses]
@@ -122,21 +122,21 @@ class Mount:
 
 
 def advice(robot: Mount, wearer: Mount) -> list[str]:
-    """How the robot's camera has to be moved to see as the wearer's does, in sentences; empty if it does."""
+    """Sentences on how to move the robot's camera to match the wearer's; empty if it does."""
     out = []
     up = wearer.height_m - robot.height_m
     if abs(up) > MATCH_M:
         out.append(
             f"move it {'up' if up > 0 else 'down'} by {100 * abs(up):.1f} cm, to {wearer.height_m:.3f} m "
             "over "
-            "the floor (no picture can be turned to another height)"
+            "the floor (no image can be turned to another height)"
         )
     down = np.rad2deg(wearer.pitch - robot.pitch)
     if abs(down) > MATCH_DEG:
         out.append(
             f"tilt it {'down' if down > 0 else 'up'} by {abs(down):.1f} degrees, to "
             f"{np.rad2deg(wearer.pitch):.1f} "
-            f"degrees below the horizon; or turn its pictures by a virtual pitch of {down:+.1f} degrees"
+            f"degrees below the horizon; or turn its images by a virtual pitch of {down:+.1f} degrees"
         )
     roll = np.rad2deg(wearer.roll - robot.roll)
     if abs(roll) > MATCH_DEG:
@@ -152,10 +152,10 @@ def from_base_motion(
     board_height_m: float,
     lies_flat: bool = False,
 ) -> ChestCamera:
-    """From pictures of a board that stands still while the base drives and turns.
+    """Solve from images of a stationary board while the base drives and turns.
 
-    X_WG: where the base was at each view, by odometry; `ArmView.X_AE` is not looked at.
-    board_height_m: of the middle of the corners over the floor [m]. lies_flat: the board is on the floor.
+    X_WG: pose of the base at each view, by odometry; `ArmView.X_AE` is ignored.
+    board_height_m: of the middle of the corners above the floor [m]. lies_flat: the board is on the floor.
     InvalidValueError: fewer than 3 views, ambiguous boards, or the base did not turn, or did not drive.
     """
     placed = [replace(view, X_AE=X) for view, X in zip(views, X_WG, strict=True)]
@@ -190,7 +190,7 @@ def from_base_motion(
             Reason(
                 name="board-not-flat",
                 what=f"the board is tilted by {tilt:.1f} degrees against the floor that the base drives on.",
-                do="Lay it flat; is the floor level there, does the base tilt when it brakes?",
+                do="Lay it flat; check that the floor is level and the base does not tilt when braking.",
             )
         )
     return ChestCamera(
@@ -204,7 +204,7 @@ def from_base_motion(
 
 
 def from_hand(found: RobotWorld) -> ChestCamera:
-    """From the robot's own hand, which held the board (`solve_robot_world`, the arm's poses in G)."""
+    """Solve from the robot's end effector that held the board (`solve_robot_world`, the arm's poses in G)."""
     return ChestCamera(
         X_GC=found.X_AC,
         covariance=found.covariance,
@@ -216,18 +216,17 @@ def from_hand(found: RobotWorld) -> ChestCamera:
 
 
 def from_places(X_GB: Sequence[pin.SE3], views: Sequence[ArmView], camera: CameraModel) -> ChestCamera:
-    """From boards at places that were measured in the base; one place seen often is enough.
+    """Solve from boards at poses measured in the base; one pose seen often is enough.
 
-    X_GB: of the board at each view; `ArmView.X_AE` is not looked at.
+    X_GB: of the board at each view; `ArmView.X_AE` is ignored.
     InvalidValueError: no views, or only ambiguous ones.
     """
     placed = [replace(view, X_AE=X.inverse()) for view, X in zip(views, X_GB, strict=True)]
     sure = [i for i, view in enumerate(placed) if not view.is_ambiguous]
     if not sure:
         raise InvalidValueError(
-            f"none of {len(placed)} pictures says how the board is tilted: lay it so that it is seen from "
-            "aside, by 25 "
-            "to 50 degrees, and from near"
+            f"none of {len(placed)} images determines the board's tilt: lay it so that it is seen from "
+            "the side, by 25 to 50 degrees, and from near"
         )
     chain = Chain(placed, camera, is_on_arm=True, held=np.eye(12)[:, 6:])
     X_GC = mean_pose([X_GB[i] * placed[i].X_CB.inverse() for i in sure])
@@ -245,13 +244,13 @@ def from_places(X_GB: Sequence[pin.SE3], views: Sequence[ArmView], camera: Camer
 def _planar(Y: Sequence[pin.SE3], X_CB: Sequence[pin.SE3]) -> tuple[pin.SE3, pin.SE3]:
     """Closed form of AX = XB whose A turn about the vertical alone; heights are arbitrary.
 
-    The axis of all B is the vertical in C, which gives roll and pitch; heading and place on the floor are
+    The axis of all B is the vertical in C, which gives roll and pitch; heading and position on the floor are
     linear.
     """
     pairs = [(A, B) for A, B in relative(Y, X_CB) if abs(_yaw(A)) > np.deg2rad(2.0)]
     if not pairs:
         raise InvalidValueError(
-            "the base did not turn between the views: how the camera is rolled and pitched cannot be seen"
+            "the base did not turn between the views: the camera's roll and pitch are undetermined"
         )
     axis = np.sum([np.sign(_yaw(A)) * pin.log3(B.rotation) for A, B in pairs], axis=0)
     vertical_C = axis / np.linalg.norm(axis)
@@ -265,9 +264,8 @@ def _planar(Y: Sequence[pin.SE3], X_CB: Sequence[pin.SE3]) -> tuple[pin.SE3, pin
     size = np.linalg.svd(stacked, compute_uv=False)
     if size[-1] < 1e-3 * size[0] or np.abs(np.concatenate(v)).max() < 0.02:
         raise InvalidValueError(
-            "the base did not drive between the views, it only turned: where forward is cannot be seen by "
-            "the camera; "
-            "stand nearer, farther and to the sides"
+            "the base did not drive between the views, it only turned: the camera's heading is "
+            "undetermined; move it nearer, farther and to the sides"
         )
     px, py, c, s = np.linalg.lstsq(stacked, np.concatenate(v), rcond=None)[0]
     R = pin.utils.rotate("z", float(np.arctan2(s, c))) @ R_0
@@ -280,7 +278,7 @@ def _yaw(A: pin.SE3) -> float:
 
 
 def _motion(X_WG: Sequence[pin.SE3]) -> tuple[float, float]:
-    """Standard deviations of heading [degrees] and place [m]."""
+    """Standard deviations of heading [degrees] and position [m]."""
     first = X_WG[0]
     turned = np.std([_yaw(first.inverse() * X) for X in X_WG])
     driven = np.sqrt(np.var([X.translation for X in X_WG], axis=0).sum())
@@ -306,9 +304,9 @@ def _judge(fit: ChainFit, covariance: np.ndarray, *, enough: int = ENOUGH_VIEWS)
         reasons.append(
             Reason(
                 name="does-not-fit",
-                what=f"corners are off by {fit.rms_px:.1f} px: places and pictures do not belong together.",
-                do="Are they in the same order, in metres and radians, did the board stand still, is it "
-                "the right file?",
+                what=f"corners are off by {fit.rms_px:.1f} px: poses and images do not belong together.",
+                do="Check that they are in the same order, in metres and radians, that the board was "
+                "stationary, and that it is the right file.",
             )
         )
     elif fit.corner_px > GOOD_PX:
@@ -316,7 +314,7 @@ def _judge(fit: ChainFit, covariance: np.ndarray, *, enough: int = ENOUGH_VIEWS)
             Reason(
                 name="corners-imprecise",
                 what=f"corners err by {fit.corner_px:.2f} px.",
-                do="Sharper pictures, a flat board, intrinsics of this camera at this size?",
+                do="Use sharper images, a flat board, and intrinsics of this camera at this size.",
                 is_fatal=fit.corner_px > WORST_PX,
             )
         )
@@ -331,7 +329,7 @@ def _judge(fit: ChainFit, covariance: np.ndarray, *, enough: int = ENOUGH_VIEWS)
         reasons.append(
             Reason(
                 name="uncertain",
-                what=f"the camera's place is known to {1e3 * sigma_m:.0f} mm and {sigma_deg:.2f} degrees.",
+                what=f"the camera's pose is known to {1e3 * sigma_m:.0f} mm and {sigma_deg:.2f} degrees.",
                 do="Take more views, nearer to the board, with larger turns of the base.",
             )
         )

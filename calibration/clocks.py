@@ -1,12 +1,12 @@
-"""Two devices' clocks joined by how fast both turned while they were held together: `join`.
+"""Joins two devices' clocks by their rotation rates while they were held together: `join`.
 
     chest's clock   ──┬──[ sync ]───────────────────────────────[ sync ]──►
     hand's clock    ──────┬──[ sync ]───────────────────────────────[ sync ]──►
                       |<->| offset                              offset, a little more: skew
 
-The size of the rotation rate is the same everywhere on a rigid body, whatever way each device looks. A
-sync span's is found in the other's whole recording, so clocks that have nothing to do with each other are no
-trouble; then between the samples, by the peak of a parabola (`calibration.correlation`).
+The magnitude of the rotation rate is the same everywhere on a rigid body, however each device is oriented.
+That of a sync span is searched in the other's whole recording, so clocks may be unrelated; then the peak is
+refined between samples by a parabola (`calibration.correlation`).
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from robot_runtime.core.values.state import readonly
 from robot_runtime.errors import InvalidValueError
 
 LEAST_CORRELATION = 0.8
-"""Of both rotation rates at the best lag; two devices held together reach 0.95 and more."""
+"""Least correlation of both rotation rates at the best lag; devices held together reach 0.95 and more."""
 MOST_OF_SECOND = 0.95
-"""What the second best peak may reach of the best one."""
+"""Largest share of the best peak that the second may reach."""
 LEAST_TURN = 0.5
-"""[rad/s] root mean square of a sync span: below, there is nothing to find."""
+"""Least rms rate of a sync span [rad/s]."""
 MOST_SKEW_PPM = 200.0
-"""Between two quartz clocks; 50 each is usual. More: one of them jumped."""
+"""Largest skew between two quartz clocks; 50 each is usual. Beyond it, one of them jumped."""
 _RATE_HZ = 100.0
 _NEAR_S = 0.15
 """Lags this near to the best belong to the same peak; shaking is no faster than 3 Hz."""
@@ -36,22 +36,22 @@ _FINE_S, _REACH_S = 0.001, 0.025
 _QUIET = 1.2
 """Width of the smoothing, in periods of the slower device."""
 _PEAK_STEPS = 4
-"""Of _FINE_S, to both sides of a peak: nearer to it noise would bend the parabola."""
+"""Steps of _FINE_S to both sides of a peak; nearer to it, noise would distort the parabola."""
 _BLOCKS = 5
 _MOST_SPAN_SKEW_PPM, _SURE_SKEW = 500.0, 6.0
-"""Within one span, and that many standard deviations by the scatter of its parts."""
+"""Drift within one span, and in standard deviations of the scatter of its parts."""
 _LEAST_SPAN_S = 2.0
 _LEAST_READINGS = 10
 _MOST_OFF, _OFF_FLOOR = 4.0, 0.02
-"""Robust standard deviations [-] and [rad/s]: both turn alike where they differ by less."""
+"""Robust standard deviations [-] and [rad/s] below which the rates of both agree."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Turning:
-    """How fast a device turned, whatever way."""
+    """Rotation rate of a device about any axis."""
 
     t_ns: np.ndarray
-    """(N,) int64, rising, its clock."""
+    """(N,) int64, rising, the device's clock."""
     speed: np.ndarray
     """(N,) [rad/s]."""
 
@@ -66,27 +66,27 @@ class Turning:
 
     @classmethod
     def of(cls, poses: Trajectory, imu: Imu | None) -> "Turning":
-        """By its gyroscope, or by its poses where that says too little."""
+        """From its gyroscope, or from its poses where the gyroscope has too few samples."""
         return cls.of_poses(poses) if imu is None or len(imu) < _LEAST_READINGS else cls.of_imu(imu)
 
     @classmethod
     def of_imu(cls, imu: Imu) -> "Turning":
-        """By its gyroscope."""
+        """From its gyroscope."""
         return cls(t_ns=imu.t_ns, speed=np.linalg.norm(imu.w, axis=1))
 
     @classmethod
     def of_poses(cls, poses: Trajectory) -> "Turning":
-        """By its poses, those that are not lost."""
+        """From its poses that are not lost."""
         known = poses.tracking != LOST
         if known.sum() < 3:
-            raise InvalidValueError(f"only {known.sum()} poses are not lost, 3 are needed to see it turn")
+            raise InvalidValueError(f"only {known.sum()} poses are not lost, expected 3 for its rotation")
         t_ns, speed = poses.taken(known).angular_speed()
         return cls(t_ns=t_ns, speed=speed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanFit:
-    """What one sync span says."""
+    """Clock offset from one sync span."""
 
     at_ns: int
     """Its middle, a's clock."""
@@ -95,56 +95,56 @@ class SpanFit:
     sigma_ns: int
     """Standard deviation, from the parts of the span taken alone."""
     correlation: float
-    """At the best lag; 1: they turned alike."""
+    """Correlation at the best lag; 1: identical rates."""
     second: float
-    """Of the best peak elsewhere, as a share of the best; near 1: it may be that one."""
+    """Second peak as a share of the best; near 1, the lag is ambiguous."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockFit:
-    """How b's clock goes, seen from a's: t_b = t_a + offset_ns + skew (t_a - at_ns)."""
+    """b's clock as a function of a's: t_b = t_a + offset_ns + skew (t_a - at_ns)."""
 
     at_ns: int
     """Where `offset_ns` holds, a's clock."""
     offset_ns: int
     """b's clock minus a's."""
     skew_ppm: float
-    """By how much b's clock runs faster; 0 where only one span says something."""
+    """Relative rate by which b's clock runs faster; 0 if only one span is usable."""
     sigma_ns: int
     """Standard deviation of the offset between the spans. Simulated sessions err by 1 to 1.5 times as much
     in the mean of squares (scripts/bench/clocks.py)."""
     spans: tuple[SpanFit, ...]
     failed: tuple[str, ...] = ()
-    """Of spans that say nothing: why; the others are enough."""
+    """Why spans were unusable; the others suffice."""
 
     @property
     def sharpness(self) -> float:
-        """How much better the best lag is than the next one, of the worst span: 1 perfect, 0 none."""
+        """Margin of the best lag over the next one, of the worst span: 1 perfect, 0 none."""
         return 1.0 - max(span.second for span in self.spans)
 
     @property
     def has_skew(self) -> bool:
-        """Whether spans at the start and the end say how much faster one runs."""
+        """Whether spans at the start and the end determine the skew."""
         return len(self.spans) > 1
 
     def b_of_a(self, t_ns: np.ndarray) -> np.ndarray:
-        """b's clock at times (N,) int64 of a's, to the nanosecond."""
+        """Convert a's times (N,) int64 to b's clock, to the nanosecond."""
         t_ns = np.asarray(t_ns, dtype=np.int64)
         return t_ns + self.offset_ns + np.rint(1e-6 * self.skew_ppm * (t_ns - self.at_ns)).astype(np.int64)
 
     def a_of_b(self, t_ns: np.ndarray) -> np.ndarray:
-        """a's clock at times (N,) int64 of b's, to the nanosecond."""
+        """Convert b's times (N,) int64 to a's clock, to the nanosecond."""
         since = np.asarray(t_ns, dtype=np.int64) - self.at_ns - self.offset_ns
         share = 1e-6 * self.skew_ppm / (1.0 + 1e-6 * self.skew_ppm)
         return self.at_ns + since - np.rint(share * since).astype(np.int64)
 
 
 def join(a: Turning, b: Turning, spans: Sequence[tuple[int, int]]) -> ClockFit:
-    """b's clock by a's.
+    """Fit b's clock to a's.
 
     spans: (start_ns, stop_ns) on a's clock in which both were held together and turned, at the start and at
         the end of a recording; their edges may be wrong by a second.
-    InvalidValueError: no span; none in which they turned, and alike; a skew that no clock has.
+    InvalidValueError: no span; none in which both turned alike; a skew that no real clock has.
     """
     if not spans:
         raise InvalidValueError(
@@ -161,7 +161,7 @@ def join(a: Turning, b: Turning, spans: Sequence[tuple[int, int]]) -> ClockFit:
         raise failed[0]
     fits = tuple(sorted(found, key=lambda fit: fit.at_ns))
     at_ns = sum(fit.at_ns for fit in fits) // len(fits)
-    # From five parts a span's own sigma is half or twice what it should be: half of it is what all say.
+    # From five parts a span's own sigma is off by up to a factor of two: half of it is the pooled estimate.
     own = np.array([float(fit.sigma_ns) ** 2 for fit in fits])
     weights = 2.0 / (own + own.mean())
     degrees = (_BLOCKS - 1) * len(fits)
@@ -203,10 +203,10 @@ def _refuse_jumps(fits: Sequence[SpanFit], skew: float, rest_ns: np.ndarray) -> 
 
 
 class _Smooth:
-    """A device's speed between its samples, by cubics: lines would draw the peak to whole samples."""
+    """Rotation rate between samples, by cubics: linear interpolation would bias the peak to whole samples."""
 
     def __init__(self, turning: Turning, start_ns: int, stop_ns: int, sigma_s: float) -> None:
-        """Of that stretch, and a second more on both sides; sigma_s: see `_quiet`."""
+        """Covers the span plus a second on both sides; sigma_s: see `_quiet`."""
         from scipy.interpolate import CubicSpline
 
         rows = slice(*map(int, np.searchsorted(turning.t_ns, (start_ns - NS_PER_S, stop_ns + NS_PER_S))))
@@ -226,10 +226,10 @@ def _period_s(t_ns: np.ndarray) -> float:
 
 
 def _quiet(at_s: np.ndarray, speed: np.ndarray, sigma_s: float) -> tuple[np.ndarray, np.ndarray]:
-    """At even times, smoothed by a Gaussian of that width [s].
+    """Resample to even times, smoothed by a Gaussian of that width [s].
 
-    Noise of single samples is less between them than at them, which would draw the peak to where one device's
-    samples lie between the other's: with pictures at 30 and 60 Hz by 2 ms, the same for all of a session.
+    Noise is less between samples than at them, which would bias the peak to where one device's samples lie
+    between the other's: with images at 30 and 60 Hz by 2 ms, the same throughout a session.
     """
     from scipy.ndimage import gaussian_filter1d
 
@@ -281,7 +281,7 @@ def _span(a: Turning, b: Turning, start_ns: int, stop_ns: int) -> SpanFit:
 
 
 def _refuse_drift(where: str, at_ns: np.ndarray, lags_ns: np.ndarray) -> None:
-    """If one clock runs away from the other within a span, by far more than its parts scatter."""
+    """Refuse a span in which the clocks drift apart by far more than its parts scatter."""
     at, lags = at_ns - at_ns.mean(), lags_ns - lags_ns.mean()
     skew = float(at @ lags / (at @ at))
     scatter = float(np.sqrt(((lags - skew * at) ** 2).sum() / (len(at) - 2) / (at @ at)))
@@ -317,7 +317,7 @@ def _coarse(t_ns: np.ndarray, speed: np.ndarray, b: Turning) -> tuple[int, float
 
 
 def _held(t_ns: np.ndarray, speed: np.ndarray, b: _Smooth, lag_ns: int) -> np.ndarray:
-    """(N,) of a span: where both turned alike; people mark a little too much, and hands slip."""
+    """(N,) bool: samples of a span in which both turned alike; marks may be too wide, and hands slip."""
     inside = _covered(t_ns, b, lag_ns)
     for _ in range(3):
         if inside.sum() < 8 * _BLOCKS:
@@ -337,9 +337,9 @@ def _held(t_ns: np.ndarray, speed: np.ndarray, b: _Smooth, lag_ns: int) -> np.nd
 
 
 def _fine(t_ns: np.ndarray, speed: np.ndarray, b: _Smooth, lag_ns: int) -> tuple[int, float]:
-    """(b's clock minus a's [ns], correlation) between the samples, near a lag."""
+    """(b's clock minus a's [ns], correlation), refined between samples near a lag."""
     steps_ns = np.arange(-_REACH_S, _REACH_S + _FINE_S / 2, _FINE_S) * NS_PER_S
-    for _ in range(2):  # the second time round the first one's peak, so that the parabola is centred
+    for _ in range(2):  # the second round is centred on the first one's peak
         inside = _covered(t_ns, b, lag_ns, margin_ns=int(_REACH_S * NS_PER_S))
         t, x = t_ns[inside], speed[inside]
         if len(t) < 8:

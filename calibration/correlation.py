@@ -1,13 +1,13 @@
-"""By how much one signal comes after another: `lag_between`, at lags that are listed; `along`, anywhere.
+"""Lag of one signal behind another: `lag_between`, within given lags; `along`, at any lag.
 
     a      ..╭╮..╭─╮....            correlation, per lag, over what both have
     b      .....╭╮..╭─╮.                    ╭╮
            |-->| lag                ..╭╮...╭╯╰╮..╭╮..
                                            best    second
 
-The correlation is normalised at every lag by what the two have in common there, so that neither an offset nor
-the shorter overlap at long lags draws the peak; `lag_between` takes a straight line out of both as well, so
-that no drift does.
+The correlation is normalised at every lag over the overlap of the two, so that neither an offset nor the
+shorter overlap at long lags biases the peak; `lag_between` also removes a straight line from both, against
+drift.
 """
 
 from dataclasses import dataclass
@@ -19,28 +19,28 @@ from robot_runtime.core.values.shapes import Float, Int
 from robot_runtime.errors import InvalidValueError
 
 LEAST_OVERLAP = 0.3
-"""Of the shorter signal that has to lie beside the other at a lag; lags with less are not tried."""
+"""Least share of the shorter signal that must overlap at a lag; lags with less are skipped."""
 LEAST_SAMPLES = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lag:
-    """Of b behind a: b(t) = gain a(t - lag) + a straight line."""
+    """Lag of b behind a: b(t) = gain a(t - lag) + a straight line."""
 
     lag_s: float
-    """Between the steps by a parabola through the peak [s]."""
+    """Lag, refined between steps by a parabola through the peak [s]."""
     gain: float
     correlation: float
-    """At the peak, -1 to 1."""
+    """Correlation at the peak, -1 to 1."""
     peak_ratio: float
-    """The peak over the next highest one; inf where there is none above zero. Near 1 the lag is a guess."""
+    """Ratio of the peak to the next highest one; inf if none is above zero. Near 1 the lag is ambiguous."""
     lags_s: Float[np.ndarray, " L"]
     correlations: Float[np.ndarray, " L"]
-    """At every lag that was tried; NaN where too little overlaps."""
+    """Correlation at every searched lag; NaN where the overlap is too short."""
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the best lag is the first or the last that was tried: the true one may lie beyond."""
+        """Whether the best lag is the first or the last searched: the true one may lie beyond."""
         known = np.flatnonzero(np.isfinite(self.correlations))
         return int(np.nanargmax(self.correlations)) in (known[0], known[-1])
 
@@ -55,10 +55,11 @@ def lag_between(
     latest_s: float,
     step_s: float = 0.001,
 ) -> Lag:
-    """
-    a_s, b_s: when the samples are of, rising [s]. a, b: one column or several that belong together.
-    earliest_s, latest_s: the lags that are tried.
-    InvalidValueError: too few samples, one does not move, or nothing overlaps.
+    """Find the lag of b behind a.
+
+    a_s, b_s: times of the samples, rising [s]. a, b: one column, or several that belong together.
+    earliest_s, latest_s: the searched lags.
+    InvalidValueError: too few samples, a constant signal, or no overlap.
     """
     a, b = _columns("the first signal", a_s, a), _columns("the second signal", b_s, b)
     if a.shape[1] != b.shape[1]:
@@ -90,10 +91,10 @@ def lag_between(
 
 
 def along(template: Float[np.ndarray, " N"], signal: Float[np.ndarray, " M"]) -> Float[np.ndarray, " L"]:
-    """Correlations of a short signal with a long one at all places, both at the same even times.
+    """Correlations of a short signal with a long one at all positions, both at even times.
 
-    At place i the short one begins i - N // 2 samples after the long one: at the first and the last half of
-    it lies outside, and what lies outside is left out. 0 where one hardly changes.
+    At position i the short one begins i - N // 2 samples after the long one: at the first and last, half of
+    it lies outside and is left out. 0 where one hardly changes.
     """
     from scipy.signal import correlate
 
@@ -117,7 +118,7 @@ def along(template: Float[np.ndarray, " N"], signal: Float[np.ndarray, " M"]) ->
 def even(
     t_ns: Int[np.ndarray, " N"], values: Float[np.ndarray, " N"], step_ns: int
 ) -> Float[np.ndarray, " M"]:
-    """A signal at even times from the first on; what comes faster is averaged, not left out."""
+    """Resample a signal to even times from the first on; faster samples are averaged, not dropped."""
     num = int((t_ns[-1] - t_ns[0]) // step_ns) + 1
     at = np.arange(num) * step_ns
     since = (t_ns - t_ns[0]).astype(float)
@@ -137,8 +138,8 @@ def alike(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> float:
 
 
 def between(values: Float[np.ndarray, " L"], best: int, *, reach: int = 1) -> float:
-    """Where between the samples the top at `best` lies, in steps: by a parabola through it and the samples
-    `reach` to both sides, fewer near the ends; 0 at the ends, and where the three are no top."""
+    """Sub-sample offset of the peak at `best`, in steps: by a parabola through it and the samples `reach` to
+    both sides, fewer near the ends; 0 at the ends, and where the three form no peak."""
     reach = min(reach, best, len(values) - 1 - best)
     if reach == 0:
         return 0.0
@@ -164,7 +165,7 @@ def _columns(what: str, at_s: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _normalised(at_s: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Correlation and gain of y against x, a straight line taken out of each column."""
+    """Correlation and gain of y against x, without the linear trend of each column."""
     t = at_s - at_s.mean()
     power = max(float(t @ t), 1e-30)
     x, y = x - x.mean(0), y - y.mean(0)
@@ -176,7 +177,7 @@ def _normalised(at_s: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, 
 
 
 def _ratio(found: np.ndarray, best: int) -> float:
-    """The peak at `best` over the highest other local top."""
+    """Ratio of the peak at `best` to the highest other local peak."""
     filled = np.where(np.isfinite(found), found, -1.0)
     tops = np.flatnonzero((filled[1:-1] >= filled[:-2]) & (filled[1:-1] > filled[2:])) + 1
     others = filled[tops[tops != best]]

@@ -1,4 +1,4 @@
-"""How well views cover a camera's picture: `Coverage`, what is lacking, and a picture of it."""
+"""Coverage of a camera's image by views: `Coverage`, what is lacking, and an image of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from robot_runtime.core.values.shapes import Float, UInt8
 COLUMNS, ROWS = 8, 6
 ENOUGH_VIEWS = 30
 ENOUGH_SHARE = 0.9
-"""Of the picture's cells."""
+"""Least share of the image's cells."""
 NEAR_SHARE = 0.5
-"""Of the picture's width or height, covered by the board in the nearest view at least."""
+"""Least share of the image's width or height that the board covers in the nearest view."""
 FEW = 3
-"""Corners of a cell from which on it counts."""
+"""Corners from which on a cell counts."""
 _PLACES = (
     ("top left", "top", "top right"),
     ("left", "middle", "right"),
@@ -29,13 +29,13 @@ _PLACES = (
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Coverage:
-    """Where corners were seen."""
+    """Distribution of corners over the image."""
 
     counts: np.ndarray
-    """(rows, columns) of corners in each cell of the picture."""
+    """(rows, columns) of corners in each cell of the image."""
     size: tuple[int, int]
     reach: Float[np.ndarray, "4"]
-    """Where corners end: left, right, top, bottom, as shares of the picture (0, 1, 0, 1 is all of it)."""
+    """Extent of corners: left, right, top, bottom, as shares of the image (0, 1, 0, 1 is all of it)."""
 
     @classmethod
     def of(cls, views: Sequence[Corners]) -> "Coverage":
@@ -53,11 +53,11 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Of cells that count."""
+        """Share of cells that count."""
         return float(self.are_filled.mean())
 
     def emptiest(self) -> str:
-        """The part of the picture with the fewest corners, in words; empty if all have some."""
+        """The part of the image with the fewest corners, in words; empty if all have some."""
         thirds = [np.array_split(each, 3, axis=1) for each in np.array_split(self.are_filled, 3)]
         shares = np.array([[part.mean() for part in row] for row in thirds])
         row, column = np.unravel_index(int(np.argmin(shares)), shares.shape)
@@ -70,16 +70,16 @@ def lacking(views: Sequence[Corners], tilts: Sequence[Tilt]) -> str:
     tilts: of the board in each view, roughly.
     """
     if not views:
-        return "show the whole board, as large as a third of the picture"
+        return "show the whole board, as large as a third of the image"
     coverage = Coverage.of(views)
     if len(views) >= 5 and num_tilted(tilts) < 0.5 * len(views):
         return _tilt_words(tilts)
     if coverage.share < ENOUGH_SHARE and (where := coverage.emptiest()):
         covered = f"{100 * coverage.share:.0f} % covered"
-        return f"move it to the {where} of the picture, to its very edge ({covered})"
+        return f"move it to the {where} of the image, to its very edge ({covered})"
     spans = [max(view.span) for view in views]
     if max(spans) < NEAR_SHARE:
-        return "bring it nearer, to more than half of the picture"
+        return "bring it nearer, to more than half of the image"
     if len(views) >= 5 and not all(by_side(tilts).values()):
         return _tilt_words(tilts)
     if len(views) < ENOUGH_VIEWS:
@@ -91,12 +91,12 @@ def _tilt_words(tilts: Sequence[Tilt]) -> str:
     """To the first side that is missing."""
     there = by_side(tilts)
     missing = next((side for side in SIDES if not there[side]), None)
-    how = "to all four sides" if missing is None else f"its {missing} edge in the picture nearest"
+    how = "to all four sides" if missing is None else f"its {missing} edge in the image nearest"
     return f"tilt the board by 30 to 45 degrees, {how} ({num_tilted(tilts)} of {len(tilts)} are tilted)"
 
 
 def is_other(corners: Corners, taken: Sequence[Corners]) -> bool:
-    """Whether a view adds something: its corners are elsewhere than in all others."""
+    """Whether a view adds coverage: its corners differ from those of all others."""
     height, width = corners.size
     far = 0.06 * np.hypot(height, width)
     for other in taken:
@@ -109,10 +109,10 @@ def is_other(corners: Corners, taken: Sequence[Corners]) -> bool:
 def coverage_picture(
     views: Sequence[Corners], off: Sequence[np.ndarray], lines: Sequence[str]
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """All corners on the picture's cells, coloured by their error (blue 0, red the 95th percentile), RGB.
+    """All corners on the image's cells, coloured by their error (blue 0, red the 95th percentile), RGB.
 
-    Below stand what dots and cells mean, a scale of the colours in pixels, and `lines` of text.
-    off: errors of each view's corners (N, 2) [pixels]; all 0: not known yet.
+    Below are a legend of dots and cells, a scale of the colours in pixels, and `lines` of text.
+    off: errors of each view's corners (N, 2) [pixels]; all 0: unknown yet.
     """
     height, width = views[0].size
     scale = _WIDTH / width
@@ -138,7 +138,7 @@ _SEEN, _UNSEEN = 235, 170
 
 
 def _colour(share: float) -> tuple[int, int, int]:
-    """From blue to red."""
+    """Colour of a share from 0, blue, to 1, red."""
     return int(255 * share), int(60 + 60 * (1 - share)), int(255 * (1 - share))
 
 
@@ -146,7 +146,7 @@ def _legend(coverage: Coverage, num_views: int, most_px: float) -> np.ndarray:
     height, width = coverage.size
     out = _text(
         [
-            f"the whole picture, {width} x {height} pixels; a dot for each corner that was found, in "
+            f"the whole image, {width} x {height} pixels; a dot for each corner that was found, in "
             f"{num_views} views",
             "",
             "error of a corner:" if most_px > 1e-6 else "error of a corner: not known yet",

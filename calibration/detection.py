@@ -1,10 +1,10 @@
-"""Corners of a board in a picture: `detect`, and why none are found: `wrong_board`.
+"""Corners of a board in an image: `detect`, and why none are found: `wrong_board`.
 
-OpenCV's ChArUco corners count pixels from the corner of the picture: a pixel's centre is at +0.5. Here, as
-in `cornerSubPix` and in camera.py, a pixel's centre is at integers; the half pixel is taken off in this file
-and nowhere else. (Measured on rendered boards: it is 0.8 mm at 1 m for 640 pixels of 55 degrees.)
-OpenCV also refines a corner in a window that may reach into the markers beside it, which draws it off by up
-to a pixel; here the window ends where the markers begin, which is 2 to 4 times as exact.
+OpenCV's ChArUco corners count pixels from the corner of the image: a pixel's centre is at +0.5. Here, as
+in `cornerSubPix` and in camera.py, a pixel's centre is at integers; only this file subtracts the half
+pixel. (Measured on rendered boards: it is 0.8 mm at 1 m for 640 pixels of 55 degrees.)
+OpenCV also refines a corner in a window that may reach into the adjacent markers, which biases it by up to a
+pixel; here the window ends where the markers begin, which is 2 to 4 times as exact.
 """
 
 from collections import Counter
@@ -24,50 +24,50 @@ from robot_runtime.errors import InvalidValueError
 
 HALF_PIXEL = 0.5
 LEAST_CORNERS = 6
-"""Below, a picture says nothing: fewer are often markers that were misread."""
+"""Least corners of a usable image: fewer are often misread markers."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Corners:
-    """The board's inner corners that a picture shows."""
+    """The board's inner corners detected in an image."""
 
     ids: Int[np.ndarray, " N"]
     """Numbers of corners, rising: rows of `Board.corners_B`."""
     uv: Float[np.ndarray, "N 2"]
-    """Where they are [pixels]; integers are centres of pixels."""
+    """Their positions [pixels]; integers are centres of pixels."""
     size: tuple[int, int]
-    """(height, width) of the picture [pixels]"""
+    """(height, width) of the image [pixels]"""
     num_markers: int = 0
-    """Of the board's dictionary that were read, wherever they belong."""
+    """Number of markers of the board's dictionary that were read, at any position."""
     blur_px: float = 0.0
     """Width of the board's edges across the blurrier of its two directions, as the standard deviation of a
-    Gaussian [pixels]; 0: not measured. A sharp picture has about 0.5."""
+    Gaussian [pixels]; 0: not measured. A sharp image has about 0.5."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def span(self) -> tuple[float, float]:
-        """Width and height of what they cover, as shares of the picture's."""
+        """Width and height that they cover, as shares of the image's."""
         if not len(self):
             return 0.0, 0.0
         width, height = np.ptp(self.uv, axis=0)
         return float(width / self.size[1]), float(height / self.size[0])
 
     def only(self, keep: np.ndarray) -> "Corners":
-        """Those of a mask."""
+        """The corners that a mask selects."""
         return replace(self, ids=self.ids[keep], uv=self.uv[keep])
 
 
 def detect(board: Board, picture: np.ndarray) -> Corners:
-    """The board's corners in a picture; none (`len` 0) if it is not seen.
+    """Detect the board's corners in an image; none (`len` 0) if it is not seen.
 
     picture: (h, w) or (h, w, 3) uint8; the order of colours does not matter much.
     """
     if picture.dtype != np.uint8 or picture.ndim not in (2, 3):
         raise InvalidValueError(
-            f"a picture is uint8 of (h, w) or (h, w, 3), got {picture.dtype} {picture.shape}"
+            f"an image is uint8 of (h, w) or (h, w, 3), got {picture.dtype} {picture.shape}"
         )
     grey = picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
     size = (int(grey.shape[0]), int(grey.shape[1]))
@@ -90,51 +90,51 @@ def detect(board: Board, picture: np.ndarray) -> Corners:
 
 
 def wrong_board(board: Board, pictures: Sequence[np.ndarray]) -> Reason | None:
-    """Why a board is not found in pictures that may show another one: mirrored, other numbers of columns and
-    rows, sides swapped, the other layout, another dictionary; None if it is found as well as others."""
-    as_told = _seen(board, pictures)
-    if (mirrored := _seen(board, [each[:, ::-1] for each in pictures])) > max(2 * as_told, LEAST_CORNERS):
+    """Why a board is not found in images that may show another one: mirrored, other numbers of columns and
+    rows, sides swapped, the other layout, another dictionary; None if no other one fits better."""
+    as_declared = _seen(board, pictures)
+    if (mirrored := _seen(board, [each[:, ::-1] for each in pictures])) > max(2 * as_declared, LEAST_CORNERS):
         return Reason(
             name="mirrored",
-            what=f"The pictures are mirrored: turned from left to right {mirrored} corners of {board} are "
-            f"found, as they are {as_told}.",
+            what=f"The images are mirrored: turned from left to right {mirrored} corners of {board} are "
+            f"found, as they are {as_declared}.",
             do="Switch the mirroring of the camera or its preview off (selfie mode), and take them again.",
         )
     if (layout := layout_of(board.dictionary, pictures)) is not None:
         return _other_layout(board, layout)
-    best, most = None, max(2 * as_told, LEAST_CORNERS)
+    best, most = None, max(2 * as_declared, LEAST_CORNERS)
     for other in _variants(board):
         if (seen := _seen(other, pictures)) > most:
             best, most = other, seen
     if best is not None:
         return Reason(
             name="wrong-board",
-            what=f"The pictures show {_difference(board, best)}: {most} corners are found so, and "
-            f"{as_told} as {board}.",
+            what=f"The images show {_difference(board, best)}: {most} corners are found so, and "
+            f"{as_declared} as {board}.",
             do="Give the board that was printed (its parameters are printed on it), or print this one.",
         )
-    if as_told:
+    if as_declared:
         return None
     name, found = _dictionary_of(board, pictures)
     if not found:
         return None
-    says = f"markers of {name} with numbers up to {max(found)}"
+    markers = f"markers of {name} with numbers up to {max(found)}"
     if name == board.dictionary:
-        what = f"Its markers are read ({says}), and they lie otherwise than on {board}."
+        what = f"Its markers are read ({markers}), and they lie otherwise than on {board}."
     else:
-        what = f"The pictures show {says}, and the board has {board.dictionary}."
+        what = f"The images show {markers}, and the board has {board.dictionary}."
     return Reason(
         name="wrong-board",
         what=what,
-        do="Give columns, rows and dictionary of the board that was printed; its text says them.",
+        do="Give columns, rows and dictionary of the board that was printed; they are printed on it.",
     )
 
 
 def _other_layout(board: Board, layout: Layout) -> Reason | None:
-    """None: it is the board's own."""
+    """Reason for another layout than the board's; None: it is the board's own."""
     begins_white = board.legacy and board.rows % 2 == 0
-    is_as_told = (layout.columns, layout.begins_white) == (board.columns, begins_white)
-    if is_as_told and layout.rows <= board.rows:
+    is_as_declared = (layout.columns, layout.begins_white) == (board.columns, begins_white)
+    if is_as_declared and layout.rows <= board.rows:
         return None
     is_swapped = (layout.columns, layout.rows) == (board.rows, board.columns)
     if layout.columns != board.columns or layout.rows > board.rows:
@@ -148,7 +148,7 @@ def _other_layout(board: Board, layout: Layout) -> Reason | None:
         what = "the layout " + ("of before OpenCV 4.6 (legacy)" if layout.begins_white else "without legacy")
     return Reason(
         name="wrong-board",
-        what=f"The pictures show {what}: {layout.num_markers} markers lie so, and not as on {board}.",
+        what=f"The images show {what}: {layout.num_markers} markers lie so, and not as on {board}.",
         do="Give the board that was printed (its parameters are printed on it), or print this one.",
     )
 
@@ -168,7 +168,7 @@ def blur_of(board: Board, grey: np.ndarray, corners: Corners) -> float:
 
 
 def _edge_width(grey: np.ndarray, ends: np.ndarray) -> float:
-    """Of straight edges from corner to corner, (n, 2 ends, 2): the median."""
+    """Median width of straight edges from corner to corner, (n, 2 ends, 2)."""
     along = ends[:, 1] - ends[:, 0]
     length = np.linalg.norm(along, axis=1)
     across = np.stack([-along[:, 1], along[:, 0]], axis=1) / length[:, None]
@@ -186,10 +186,10 @@ def _edge_width(grey: np.ndarray, ends: np.ndarray) -> float:
 
 
 def _regular(board: Board, corners: Corners) -> np.ndarray:
-    """Which corners lie where their neighbours say, (N,) bool: one that jumped to another edge does not.
+    """Corners consistent with their neighbours, (N,) bool: one that jumped to another edge is not.
 
-    A corner between two others in its row or column is near their middle, whatever the lens: off by more than
-    a fifth of the way it is left out.
+    A corner between two others in its row or column is near their middle for any lens: off by more than a
+    fifth of the distance it is left out.
     """
     at = {int(number): uv for number, uv in zip(corners.ids, corners.uv, strict=True)}
     in_row = board.columns - 1
@@ -207,7 +207,7 @@ def _regular(board: Board, corners: Corners) -> np.ndarray:
 
 
 def _refined(board: Board, grey: np.ndarray, corners: Corners) -> Corners:
-    """Each corner where its edges cross, in a window without markers; without those that ran away."""
+    """Refine each corner to where its edges cross, in a window without markers; drop those that diverge."""
     if not len(corners):
         return corners
     margin = (1.0 - board.marker_m / board.square_m) / 2.0
@@ -222,7 +222,7 @@ def _refined(board: Board, grey: np.ndarray, corners: Corners) -> Corners:
 
 
 def _square_heights(board: Board, corners: Corners) -> np.ndarray:
-    """The smaller height of the square at each corner as it is seen, by its neighbours, (N,) [pixels]."""
+    """Smaller apparent height of the square at each corner, by its neighbours, (N,) [pixels]."""
     in_row = board.columns - 1
     at = {int(number): uv for number, uv in zip(corners.ids, corners.uv, strict=True)}
     heights = np.full(len(corners), np.nan)
@@ -271,12 +271,12 @@ def _difference(board: Board, other: Board) -> str:
 
 
 _SURE_MARKERS = 4
-"""One in large dictionaries is easily read into something else; as many as pictures are not."""
+"""Single markers of large dictionaries are easily misread; as many as images are not."""
 
 
 def _dictionary_of(board: Board, pictures: Sequence[np.ndarray]) -> tuple[str, list[int]]:
-    """The dictionary of which most markers are read, the first if several are as good, and their numbers;
-    none if they are too few to say so."""
+    """The dictionary of which most markers are read, the first of equals, and their numbers; no numbers if
+    they are too few."""
     best: tuple[str, list[int]] = (board.dictionary, [])
     for name in (board.dictionary, *DICTIONARIES):
         dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[name])

@@ -1,10 +1,10 @@
-"""How wide a gripper is open, from two tags on its fingers that the hand's camera sees: `GripperTags`.
+"""Width of a gripper, from two tags on its fingers that the hand's camera sees: `GripperTags`.
 
     camera H looks along z          width = closed + (distance - distance closed) * slope
       left tag   right tag          distance: of the tags along x of H [m]
         [#]         [#]             one tag alone: twice its distance from the middle between both
 
-A tag that seems much nearer or farther than the fingers are is another one, or a mirror's.
+A tag that appears much nearer or farther than the fingers is another one, or a reflection.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,30 +22,30 @@ from robot_runtime.core.values.shapes import Float, UInt8
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 Z_TOLERANCE_M = 0.008
-"""By which a tag's distance may differ from the fingers' [m]."""
+"""Largest difference of a tag's distance from the fingers' [m]."""
 LEAST_SIGHTINGS = 30
 LEAST_SEEN = 0.9
-"""Share of the pictures in which a tag should be seen."""
+"""Least share of images in which a tag should be seen."""
 LEAST_TRAVEL_M = 0.02
-"""Between closed and open [m]."""
+"""Least travel between closed and open [m]."""
 MOST_SIGMA_M = 0.001
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tag:
-    """A square marker in one picture."""
+    """A square marker in one image."""
 
     number: int
     p_H: tuple[float, float, float]
     """Its middle in the camera's optical frame [m]."""
     X_HT: pin.SE3 | None = None
-    """All of it, see `pose_of_tag`."""
+    """Its full pose, see `pose_of_tag`."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class GripperTags:
-    """The tags of one gripper, and what their distance means."""
+    """The tags of one gripper, and the mapping from their distance to its width."""
 
     KIND: ClassVar[str] = "gripper_tags"
     VERSION: ClassVar[int] = 1
@@ -58,21 +58,21 @@ class GripperTags:
     """Side of a tag [m]."""
     dictionary: str
     distance_closed_m: float
-    """Between the tags when the gripper is closed [m]."""
+    """Distance between the tags when the gripper is closed [m]."""
     width_closed_m: float
     slope: float
     middle_x_m: float
-    """Of both, along x [m]."""
+    """Middle between both, along x [m]."""
     z_m: float
-    """How far before the camera they are [m]."""
+    """Their distance from the camera [m]."""
     z_tolerance_m: float = Z_TOLERANCE_M
     width_open_m: float = 0.08
-    """No width is more than a little beyond this [m]."""
+    """Largest width [m]; estimates may exceed it only slightly."""
     residuals: Mapping[str, float] = field(default_factory=dict)
     verdict: Verdict = field(default_factory=Verdict)
 
     def width_of(self, tags: Sequence[Tag]) -> float:
-        """How wide it is open [m], kept between closed and open; NaN: neither tag is seen at its distance."""
+        """Width [m], clipped to closed and open; NaN: neither tag is seen at its distance."""
         x = {
             tag.number: tag.p_H[0]
             for tag in tags
@@ -115,12 +115,12 @@ class GripperTags:
 def find_tags(
     picture: UInt8[np.ndarray, "*hwc"], camera: CameraModel, *, dictionary: str, tag_m: float
 ) -> list[Tag]:
-    """All tags of a dictionary in a picture, with their places."""
+    """Find all tags of a dictionary in an image, with their poses."""
     if dictionary not in DICTIONARIES:
         raise UnknownNameError("dictionary", dictionary, DICTIONARIES)
     grey = picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
     if grey.shape != camera.size:
-        raise InvalidValueError(f"the camera's pictures are {camera.size}, got one of {grey.shape}")
+        raise InvalidValueError(f"the camera's images are {camera.size}, got one of {grey.shape}")
     parameters = cv2.aruco.DetectorParameters()
     parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
     detector = cv2.aruco.ArucoDetector(
@@ -142,7 +142,7 @@ def pose_of_tag(uv: Float[np.ndarray, "4 2"], camera: CameraModel, *, tag_m: flo
     """A square marker in the camera's frame; None: the lens cannot see it.
 
     uv: its corners, top left, top right, bottom right, bottom left [pixels]. Frame T: x right, y down, z into
-    the tag. Of the two ways to see a small square the likelier one, which may be the wrong one.
+    the tag. Of the two poses of a small square this is the likelier one, which may be wrong.
     """
     rays = camera.unproject(uv)
     if not np.isfinite(rays).all() or (rays[:, 2] < 0.05).any():
@@ -151,13 +151,13 @@ def pose_of_tag(uv: Float[np.ndarray, "4 2"], camera: CameraModel, *, tag_m: flo
     square = np.array([[-h, h, 0.0], [h, h, 0.0], [h, -h, 0.0], [-h, -h, 0.0]])  # as OpenCV wants it: y up
     xy = np.ascontiguousarray(rays[:, :2] / rays[:, 2:])
     try:
-        _, turns, places, _ = cv2.solvePnPGeneric(
+        _, turns, translations, _ = cv2.solvePnPGeneric(
             square, xy[:, None], np.eye(3), None, flags=cv2.SOLVEPNP_IPPE_SQUARE
         )
     except cv2.error:
         return None
     R_up = cv2.Rodrigues(turns[0])[0]
-    return pin.SE3(R_up @ np.diag([1.0, -1.0, -1.0]), places[0].ravel())
+    return pin.SE3(R_up @ np.diag([1.0, -1.0, -1.0]), translations[0].ravel())
 
 
 def calibrate(
@@ -170,9 +170,9 @@ def calibrate(
     width_open_m: float,
     width_closed_m: float = 0.0,
 ) -> GripperTags:
-    """From pictures in which the gripper closes and opens fully, a few times, and stays there for a moment.
+    """Calibrate from images in which the gripper closes and opens fully a few times, pausing at both ends.
 
-    sightings: the tags of every picture, in order.
+    sightings: the tags of every image, in order.
     InvalidValueError: the two tags are never seen together.
     """
     if not width_open_m > width_closed_m >= 0.0:
@@ -183,9 +183,8 @@ def calibrate(
     if len(pairs) == 0:
         seen = sorted({tag.number for tags in sightings for tag in tags})
         raise InvalidValueError(
-            f"tags {left} and {right} are never seen together; seen are {seen or 'none'}: right numbers, "
-            "dictionary, "
-            "size, light?"
+            f"tags {left} and {right} are never seen together; seen are {seen or 'none'}: check numbers, "
+            "dictionary, size and light"
         )
     z_m = float(np.median(pairs[:, :, 2]))
     near = (np.abs(pairs[:, :, 2] - z_m) <= Z_TOLERANCE_M).all(axis=1)
@@ -222,12 +221,12 @@ def calibrate(
 
 
 def _pair(tags: Sequence[Tag], left: int, right: int) -> tuple[Any, Any]:
-    places = {tag.number: tag.p_H for tag in tags}
-    return places.get(left), places.get(right)
+    translations = {tag.number: tag.p_H for tag in tags}
+    return translations.get(left), translations.get(right)
 
 
 def _end(distance: np.ndarray, *, low: bool) -> tuple[float, float]:
-    """Where it stays at one end of its way, and how much single pictures differ there [m]."""
+    """Tag distance at one end of the travel, and its scatter over single images [m]."""
     least, most = np.percentile(distance, [2, 98])
     band = 0.03 * (most - least) + 1e-4
     there = distance[distance < least + band] if low else distance[distance > most - band]
@@ -243,16 +242,16 @@ def _judge(
         reasons.append(
             Reason(
                 name="few-sightings",
-                what=f"both tags are seen in {num} pictures only ({LEAST_SIGHTINGS} are needed).",
-                do="More light, sharper pictures, whole tags with a white edge.",
+                what=f"both tags are seen in {num} images only ({LEAST_SIGHTINGS} are needed).",
+                do="Use more light, sharper images, and whole tags with a white edge.",
             )
         )
     elif num_pairs < LEAST_SEEN * num_all:
         reasons.append(
             Reason(
                 name="tags-often-lost",
-                what=f"both tags are seen in {100 * num_pairs / num_all:.0f} % of the pictures only.",
-                do="Widths in between will be guessed from one tag, or missing: more light, less shine.",
+                what=f"both tags are seen in {100 * num_pairs / num_all:.0f} % of the images only.",
+                do="Widths in between come from one tag, or are missing: use more light and less glare.",
                 is_fatal=False,
             )
         )
@@ -278,16 +277,16 @@ def _judge(
         reasons.append(
             Reason(
                 name="noisy-ends",
-                what=f"at its ends the distance differs by {1e3 * sigma:.1f} mm from picture to picture.",
-                do="Is the gripper still there? More light, sharper pictures, larger tags.",
+                what=f"at its ends the distance differs by {1e3 * sigma:.1f} mm from image to image.",
+                do="Hold the gripper still there; use more light, sharper images, larger tags.",
             )
         )
     if is_swapped:
         reasons.append(
             Reason(
                 name="left-right-swapped",
-                what="the tag that was called right is the left one in the picture.",
-                do="Nothing: they were exchanged. Is the camera mounted upside down?",
+                what="the tag declared as right is the left one in the image.",
+                do="Nothing: they were exchanged. Check whether the camera is upside down.",
                 is_fatal=False,
             )
         )

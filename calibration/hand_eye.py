@@ -1,4 +1,4 @@
-"""A camera on the arm's hand that looks at a board that stands still: `solve_hand_eye`, AX = XB."""
+"""A camera on the arm's end effector that looks at a stationary board: `solve_hand_eye`, AX = XB."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from calibration.motion_pairs import relative, solve_pairs
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HandEye(ArmCamera):
-    """Where a camera sits on an arm's hand."""
+    """Mounting pose of a camera on an arm's end effector."""
 
     KIND: ClassVar[str] = "hand_eye"
     VERSION: ClassVar[int] = 1
@@ -32,14 +32,15 @@ class HandEye(ArmCamera):
 
 
 def solve_hand_eye(views: Sequence[ArmView], camera: CameraModel) -> HandEye:
-    """
+    """Solve the camera's pose on the end effector.
+
     views: 3 at least; ten or more, turned about two directions by 20 degrees and more, give a good verdict.
-    InvalidValueError: too few, all axes parallel, or no picture in which the board's tilt is unambiguous.
+    InvalidValueError: too few, all axes parallel, or no image in which the board's tilt is unambiguous.
     """
     return HandEye.of_views(views, camera, closed_form, is_on_arm=True)
 
 
 def closed_form(Y: Sequence[pin.SE3], X_CB: Sequence[pin.SE3]) -> tuple[pin.SE3, pin.SE3]:
-    """X from the motions between views, Z as the mean of what the views say then."""
+    """X from the motions between views, Z as the mean over the views given X."""
     X = solve_pairs(relative(Y, X_CB)).X
     return X, mean_pose([Y_i * X * C_i for Y_i, C_i in zip(Y, X_CB, strict=True)])

@@ -1,11 +1,11 @@
-"""By how much a device's pictures come after its poses: `image_clock`, from a board seen while moving.
+"""Delay of a device's image stamps against its poses, from a board seen while moving: `image_clock`.
 
-    poses      ──●──●──●──●──●──►          a board that stands still is where X_WC(t + dt) X_CB(t) says,
-    pictures   ────x───────x────►          for one dt the same in all pictures
+    poses      ──●──●──●──●──●──►          for the true dt, X_WC(t + dt) X_CB(t) of a stationary
+    images     ────x───────x────►          board is the same in all images
                    |->| dt
 
-The rotation-rate correlation joins the clocks of inertial sensors; a stamp of the pictures that is wrong
-against them shows here alone. Stillness still says nothing of it.
+The rotation-rate correlation joins the clocks of inertial sensors; an offset of the image stamps against
+them shows only here, and only while the device moves.
 """
 
 import contextlib
@@ -26,67 +26,68 @@ from calibration.verdict import Reason
 from robot_runtime.errors import InvalidValueError
 
 MOST_OFF_NS = 15_000_000
-"""A hand at 0.7 m/s is 10 mm elsewhere by then."""
+"""Offset during which a hand at 0.7 m/s moves 10 mm."""
 LONGEST_NS, FARTHEST_NS = 120_000_000, 500_000_000
-"""How far apart pictures and poses are searched, first and if that is not enough."""
+"""Searched offsets between images and poses: first, and if that is not enough."""
 LEAST_VIEWS, MOST_VIEWS, LEAST_CORNERS = 12, 60, 8
 LEAST_TURN = 0.05
-"""[rad/s] mean over the views: below, no time can be told."""
+"""Mean rate [rad/s] over the views below which the offset is unobservable."""
 _OUTLIER_PX = 2.0
 _STEPS = np.array([1e-4] * 6 + [0.5])
-"""For derivatives [m, rad, ms]."""
+"""Steps for derivatives [m, rad, ms]."""
 _ITERATIONS, _ROUGHLY = 20, 4
 _GRID_NS = 60_000_000
-"""Between lags at which the wider search begins."""
+"""Spacing of the lags at which the wider search begins."""
 _EXPLAINED = 0.3
-"""A far lag that leaves more than this share of the errors is not what is wrong."""
+"""Share of the errors that a far lag may leave; with more, the offset is not the fault."""
 _EDGE_NS = 2_000_000
-"""A lag as near to the end of the search is not known: it may lie beyond."""
+"""Distance to the end of the search within which a lag is unknown: it may lie beyond."""
 _SMOOTHING = np.array([-2.0, 3.0, 6.0, 7.0, 6.0, 3.0, -2.0]) / 21.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageClock:
-    """What pictures of a board say about their times."""
+    """Offset of image stamps, from images of a board."""
 
     late_ns: int
-    """A picture with stamp t shows what the poses say of t + late_ns; negative: it is stamped too late."""
+    """An image with stamp t matches the pose at t + late_ns; negative: it is stamped too late."""
     sigma_ns: int
     rms_px: float
-    """Of all corners, with that; and without:"""
+    """RMS of all corners with that offset; and without:"""
     rms_unmoved_px: float
     num_views: int
     is_beyond: bool = False
-    """No time between them that was searched explains the pictures: `late_ns` and its sigma say nothing."""
+    """Whether no searched offset explains the images: `late_ns` and its sigma are then meaningless."""
 
     @property
     def reason(self) -> Reason | None:
-        """What is wrong, if pictures and poses surely do not belong together."""
+        """The fault, if images and poses surely do not belong together."""
         if self.is_beyond:
             return Reason(
                 name="pictures-off-poses",
-                what="pictures and poses do not belong together: corners lie "
+                what="images and poses do not belong together: corners lie "
                 f"{self.rms_unmoved_px:.1f} px off as stamped, and no shift of up to "
                 f"{FARTHEST_NS / 1e6:.0f} ms explains them ({self.rms_px:.1f} px are left).",
-                do="Import again with pictures' times by the clock of the poses; else the poses are of "
+                do="Import again with images' times by the clock of the poses; else the poses are of "
                 "another device or another recording.",
             )
         if abs(self.late_ns) < max(MOST_OFF_NS, 4 * self.sigma_ns):
             return None
         return Reason(
             name="pictures-off-poses",
-            what=f"pictures and poses are {self.late_ns / 1e6:+.0f} ms apart (sigma "
+            what=f"images and poses are {self.late_ns / 1e6:+.0f} ms apart (sigma "
             f"{self.sigma_ns / 1e6:.1f} ms): "
             f"the board's corners lie {self.rms_unmoved_px:.1f} px off as stamped, {self.rms_px:.1f} px so.",
-            do="Import again with pictures' times by the clock of the poses; exposure and readout may be in "
+            do="Import again with images' times by the clock of the poses; exposure and readout may be in "
             "there.",
         )
 
 
 def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses: Trajectory) -> ImageClock:
-    """
-    corners: of a board that stands still, in pictures on the clock of the poses.
-    InvalidValueError: too few views, they hardly move, or no place of the board explains them.
+    """Estimate the offset of image stamps.
+
+    corners: of a stationary board, in images on the clock of the poses.
+    InvalidValueError: too few views, hardly any motion, or no pose of the board explains them.
     """
     found = None
     with contextlib.suppress(InvalidValueError):
@@ -96,7 +97,7 @@ def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses:
     starts = range(-FARTHEST_NS + _GRID_NS // 2, FARTHEST_NS, _GRID_NS)
     try:
         far = _searched(board, camera, corners, poses, FARTHEST_NS, (0, *starts))
-    except InvalidValueError:  # or too few views lie so far inside of the poses
+    except InvalidValueError:  # or too few views lie far enough inside the poses
         if found is None:
             raise
         return found
@@ -111,7 +112,7 @@ def _searched(
     longest_ns: int,
     starts_ns: Iterable[int],
 ) -> ImageClock:
-    """By lags up to longest_ns, from the best of some. InvalidValueError: see `image_clock`."""
+    """Search lags up to longest_ns, from the best of several. InvalidValueError: see `image_clock`."""
     views = _views(corners, poses, longest_ns)
     poses = _smoothed(poses)
     t_ns = np.array([t for t, _, _ in views], dtype=np.int64)
@@ -130,19 +131,19 @@ def _searched(
     unmoved_px = float(np.hypot(*camera.size))
     for lag_ns in starts_ns:
         lag, rounds = [lag_ns / 1e6], _ROUGHLY if lag_ns else _ITERATIONS
-        with contextlib.suppress(InvalidValueError):  # with that lag there is no place of the board
+        with contextlib.suppress(InvalidValueError):  # no pose of the board exists for that lag
             x, _ = _fitted(lambda x, lag=lag: residuals(np.append(x, lag)), _STEPS[:6], rounds=rounds)  # type: ignore[misc]
             tried.append(np.append(x, lag))
             if not lag_ns:
                 unmoved_px = float(np.sqrt(np.mean(residuals(tried[-1]) ** 2)))
     if not tried:
-        raise InvalidValueError("there is no place of the board that explains the pictures")
+        raise InvalidValueError("no pose of the board explains the images")
     begin = min(tried, key=lambda x: float(np.median(np.abs(residuals(x)))))
     most_ms = (longest_ns - _EDGE_NS) / 1e6
     found, information = _fitted(residuals, _STEPS, start=begin, most_ms=most_ms)
     rest = residuals(found)
     rms = float(np.sqrt(np.mean(rest**2)))
-    # Corners of one picture err together: as many independent ones as there are pictures.
+    # Errors of corners in one image are correlated: the number of images counts as independent samples.
     spread = rms**2 * len(seen) / len(views)
     sigma_ms = float(np.sqrt(np.linalg.pinv(information)[6, 6] * spread))
     return ImageClock(
@@ -163,10 +164,10 @@ def _fitted(
     most_ms: float = 0.0,
     rounds: int = _ITERATIONS,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(where their robust sum of squares is least, its information there): Gauss-Newton with fixed steps, as
-    times are whole nanoseconds and the poses between them straight.
+    """(minimum of the robust sum of squares, its information there): Gauss-Newton with fixed steps, as times
+    are whole nanoseconds and poses between them linear.
 
-    InvalidValueError: it runs away.
+    InvalidValueError: it diverges.
     """
     x = np.zeros(len(steps)) if start is None else start
     for _ in range(rounds):
@@ -175,7 +176,7 @@ def _fitted(
         weights = np.minimum(1.0, _OUTLIER_PX / np.maximum(np.abs(rest), 1e-12))
         information = J.T @ (weights[:, None] * J)
         if not (np.isfinite(information).all() and np.isfinite(rest).all()):
-            raise InvalidValueError("there is no place of the board that explains the pictures")
+            raise InvalidValueError("no pose of the board explains the images")
         step = -np.linalg.solve(information + 1e-9 * np.diag(np.diag(information)), J.T @ (weights * rest))
         if len(x) == len(_STEPS):
             step[6] = np.clip(step[6], -20.0, 20.0)
@@ -191,7 +192,7 @@ View = tuple[int, np.ndarray, np.ndarray]
 
 
 def _views(corners: BoardCorners, poses: Trajectory, longest_ns: int) -> list[View]:
-    """(time, ids, uv) of pictures with enough corners: those that move most, and the stillest."""
+    """(time, ids, uv) of images with enough corners: those with the most and the least motion."""
     _, first = np.unique(corners.t_ns, return_index=True)
     edges = [*first.tolist(), len(corners.t_ns)]
     views = []
@@ -201,20 +202,20 @@ def _views(corners: BoardCorners, poses: Trajectory, longest_ns: int) -> list[Vi
         if b - a >= LEAST_CORNERS and is_inside:
             views.append((t_ns, corners.corner[a:b], corners.uv[a:b]))
     if len(views) < LEAST_VIEWS:
-        raise InvalidValueError(f"{len(views)} pictures show the board well, {LEAST_VIEWS} are needed")
+        raise InvalidValueError(f"{len(views)} images show the board well, {LEAST_VIEWS} are needed")
     middles, speed = poses.angular_speed()
     turn = np.interp([v[0] - int(middles[0]) for v in views], (middles - middles[0]).astype(float), speed)
     rank = np.argsort(-turn)
     moving, still = rank[:MOST_VIEWS], rank[MOST_VIEWS:][::-1][: MOST_VIEWS // 2]
     if float(turn[moving].mean()) < LEAST_TURN:
         raise InvalidValueError("the board was looked at standing still: move while looking at it")
-    # Of motion all one way alone, lateness would be a board that lies elsewhere: still ones say where it is.
+    # In motion in one direction alone, an offset looks like another pose of the board: still images fix it.
     return [views[i] for i in np.sort(np.concatenate([moving, still]))]
 
 
 def _smoothed(poses: Trajectory) -> Trajectory:
-    """By parabolas through 7 samples (Savitzky and Golay 1964). Between two noisy samples there is less
-    noise than at them, so without it the fit would be best half a sample off, whatever the truth."""
+    """Smooth by parabolas through 7 samples (Savitzky and Golay 1964). Noise between two samples is less than
+    at them, so without it the fit would be best half a sample off, whatever the truth."""
     if len(poses) < len(_SMOOTHING):
         return poses
     signs = np.sign((poses.q[1:] * poses.q[:-1]).sum(axis=1))
@@ -228,7 +229,7 @@ def _smoothed(poses: Trajectory) -> Trajectory:
 
 
 def _board_in_world(board: Board, camera: CameraModel, views: Sequence[View], poses: Trajectory) -> pin.SE3:
-    """A start: by the view whose pose is the least doubtful."""
+    """Initial pose of the board, from the least ambiguous view."""
     best: tuple[float, pin.SE3] | None = None
     for t_ns, ids, uv in views[:: max(1, len(views) // 10)]:
         at = poses.sampled(np.array([t_ns], dtype=np.int64))
@@ -243,7 +244,7 @@ def _board_in_world(board: Board, camera: CameraModel, views: Sequence[View], po
 
 
 def looks(corners: BoardCorners, spans: Sequence[tuple[int, int]]) -> list[BoardCorners]:
-    """The corners of each span [begin, end), device's clock, in each of which the board stands still."""
+    """Corners of each span [begin, end), device's clock, in each of which the board is stationary."""
     out = []
     for begin_ns, end_ns in spans:
         rows = slice(*map(int, np.searchsorted(corners.t_ns, (begin_ns, end_ns))))

@@ -23,42 +23,43 @@ LEAST_VIEWS, MOST_VIEWS = 12, 60
 LEAST_CORNERS = 10
 MOST_BLUR_PX = 2.5
 _FOCALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-"""Where to begin, in widths of the picture."""
+"""Initial focal lengths, in widths of the image."""
 _LEAST_PLACED = 0.8
-"""Share of the views that another model has to explain before it is compared."""
+"""Share of the views that another model must explain to be compared."""
 _LEAST_OF_A_CAMERA, _TWO_EXPLAIN, _OTHER_FOCAL = 4, 0.5, 0.02
-"""Views of a second camera; the share of the errors that two have to leave at most; by which logarithm their
-focal lengths differ."""
+"""Least views of a second camera; largest share of the errors that two cameras may leave; least logarithm of
+the ratio of their focal lengths."""
 _ALIKE = 1.5
-"""Errors of focal lengths that differ by less than this factor are alike."""
+"""Factor within which errors of focal lengths count as equal."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibrated:
-    """What came out, with the views that it came from."""
+    """Calibrated intrinsics, with the views that were used."""
 
     intrinsics: Intrinsics
     views: tuple[Corners, ...]
-    """Those that were used."""
+    """Views that were used."""
     bundle: Bundle
     tilts: np.ndarray
-    """Of the board in each, against the picture's plane, 0 to pi / 2 [rad]."""
+    """Tilt of the board in each against the image plane, 0 to pi / 2 [rad]."""
 
 
 def calibrate(
     board: Board, views: Sequence[Corners], model: Literal["pinhole", "fisheye"] = "pinhole"
 ) -> Calibrated:
-    """
-    views: of as many pictures as there are; the sharp ones that differ most are used.
-    InvalidValueError: pictures of two sizes, too few views for any answer, or none that converges.
+    """Calibrate a camera's intrinsics.
+
+    views: of any number of images; the sharp ones that differ most are used.
+    InvalidValueError: images of two sizes, too few views for any answer, or none that converges.
     """
     kept = usable(views)
     if len(kept) < LEAST_VIEWS:
         lacking = len(views) - len(kept)
         do = "" if lacking <= len(kept) else "; more light, more of the board in view, hold still"
         raise InvalidValueError(
-            f"{len(kept)} of {len(views)} pictures show the board sharply, by {LEAST_CORNERS} corners: "
+            f"{len(kept)} of {len(views)} images show the board sharply, by {LEAST_CORNERS} corners: "
             f"at least {LEAST_VIEWS} are needed and {ENOUGH_VIEWS} make it sure, from other sides each{do}"
         )
     chosen = most_different(kept, MOST_VIEWS)
@@ -86,9 +87,9 @@ def calibrate(
 def _two_cameras(
     board: Board, views: Sequence[Corners], model: str, camera: CameraModel
 ) -> tuple[float, float] | None:
-    """Focal lengths [pixels] of two cameras that explain the views much better than one; None: of none.
+    """Focal lengths [pixels] of two cameras that explain the views much better than one; None: one camera.
 
-    Begins with the focal length that suits each view best alone, then fits and sorts in turn.
+    Begins with the focal length that fits each view best alone, then fits and reassigns in turn.
     """
     focals = camera.fx * np.geomspace(0.7, 1.4, 9)
     one = [_rms(board, views, camera)]
@@ -111,7 +112,7 @@ def _two_cameras(
 
 
 def _rms(board: Board, views: Sequence[Corners], camera: CameraModel) -> np.ndarray:
-    """Of each view's corners by that camera [pixels]; infinite where it has no pose."""
+    """RMS of each view's corners by that camera [pixels]; infinite where it has no pose."""
     return np.array([np.inf if each is None else each[1] for each in _poses(board, views, camera)])
 
 
@@ -119,9 +120,9 @@ def usable(views: Sequence[Corners]) -> list[Corners]:
     """Sharp views with enough corners, all of one size. InvalidValueError: there are two sizes."""
     sizes = sorted({view.size for view in views if len(view)})
     if len(sizes) > 1:
-        said = " and ".join(f"{width}x{height}" for height, width in sizes)
+        listed = " and ".join(f"{width}x{height}" for height, width in sizes)
         raise InvalidValueError(
-            f"pictures are of {len(sizes)} sizes, {said}: calibrate at the one size that is used"
+            f"images are of {len(sizes)} sizes, {listed}: calibrate at the one size that is used"
         )
     kept = [view for view in views if len(view) >= LEAST_CORNERS]
     usual = float(np.median([view.blur_px for view in kept])) if kept else 0.0
@@ -130,7 +131,7 @@ def usable(views: Sequence[Corners]) -> list[Corners]:
 
 
 def most_different(views: Sequence[Corners], num: int) -> list[Corners]:
-    """So many of them, each as far from the others as can be: by place, size and foreshortening."""
+    """`num` of the views that differ most in position, size and foreshortening."""
     if len(views) <= num:
         return list(views)
     marks = np.array([_mark(view) for view in views])
@@ -144,7 +145,7 @@ def most_different(views: Sequence[Corners], num: int) -> list[Corners]:
 
 
 def _mark(view: Corners) -> np.ndarray:
-    """Middle, size and shape of what it shows, in widths of the picture."""
+    """Middle, size and shape of the board in a view, in widths of the image."""
     uv = view.uv / view.size[1]
     middle = uv.mean(axis=0)
     spread = np.cov((uv - middle).T)
@@ -162,7 +163,7 @@ def _camera(model: str, size: tuple[int, int], focal: float) -> CameraModel:
 def _start(
     board: Board, views: Sequence[Corners], model: str
 ) -> tuple[CameraModel, list[pin.SE3], list[Corners]]:
-    """The focal length by which some views fit best, and their poses; views that fit none are left out."""
+    """The focal length that fits some views best, and their poses; views that fit none are left out."""
     some = most_different(views, 12)
     size = views[0].size
     errors = []
@@ -172,8 +173,8 @@ def _start(
         errors.append(float(np.median(rms)) if 2 * len(rms) > len(some) else np.inf)
     if not np.isfinite(min(errors)):
         raise InvalidValueError(
-            f"no focal length of a {model} lens explains the views: is it the right board, are all pictures "
-            f"of one camera, and is the lens a {model} (--model)?"
+            f"no focal length of a {model} lens explains the views: check that it is the right board, "
+            f"that all images are of one camera, and that the lens is a {model} (--model)"
         )
     camera = _camera(model, size, _likely_focal(errors, model) * size[1])
     placed = [(v, each[0]) for v, each in zip(some, _poses(board, some, camera), strict=True) if each]
@@ -185,7 +186,7 @@ def _start(
 
 
 def _likely_focal(errors: Sequence[float], model: str) -> float:
-    """Of those that fit about as well as the best, the most usual: views from the front fit them all."""
+    """The most common focal length of those that fit about as well as the best: frontal views fit all."""
     alike = [focal for focal, error in zip(_FOCALS, errors, strict=True) if error < _ALIKE * min(errors)]
     return min(alike, key=lambda focal: abs(np.log(focal / USUAL_FOCALS[model])))
 
@@ -203,8 +204,8 @@ def _poses(board: Board, views: Sequence[Corners], camera: CameraModel) -> list[
 
 
 def _free(camera: CameraModel) -> tuple[str, ...]:
-    """k3 of a pinhole is free where the lens is wide: elsewhere it takes noise for distortion, and is free
-    only where the errors have a radial pattern without it."""
+    """Parameters to fit. k3 of a pinhole is free where the lens is wide: elsewhere it would fit noise, and is
+    free only if the errors have a radial pattern without it."""
     names = numbers_of(camera)
     is_wide = isinstance(camera, KannalaBrandt) or camera.size[1] / camera.fx > 1.6
     return names if is_wide else tuple(name for name in names if name != "k3")
@@ -213,7 +214,7 @@ def _free(camera: CameraModel) -> tuple[str, ...]:
 def _without_outliers(
     board: Board, views: Sequence[Corners], camera: CameraModel, poses: Sequence[pin.SE3]
 ) -> tuple[list[Corners], Bundle]:
-    """All views together; then without corners that are four times further off than most."""
+    """Fit all views, then again without corners whose errors are four times those of most."""
     bundle = adjusted(board, views, camera, poses, _free(camera))
     size = [np.linalg.norm(each, axis=1) for each in bundle.off]
     limit = 4.0 * max(float(np.median(np.concatenate(size))), 0.05)
@@ -240,7 +241,7 @@ def _half(board: Board, views: Sequence[Corners], bundle: Bundle, some: np.ndarr
 
 
 def _other_model(board: Board, views: Sequence[Corners], model: str) -> OtherModel | None:
-    """How the same views fit the other model; None: not at all."""
+    """Fit of the same views by the other model; None: it does not fit."""
     name: Literal["pinhole", "fisheye"] = "pinhole" if model == "fisheye" else "fisheye"
     try:
         camera, poses, placed = _start(board, views, name)

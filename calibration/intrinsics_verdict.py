@@ -1,4 +1,4 @@
-"""What is wrong with a camera's intrinsics, and what to do: `reasons`."""
+"""Judges a camera's intrinsics: `reasons` lists what is wrong and what to do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from calibration.tilt import TILTED
 from calibration.verdict import Reason
 
 PATTERN_SHARE, WORST_PATTERN_SHARE = 5e-5, 2e-4
-"""Rms of errors with a pattern, in widths of the picture: a warning, and refused. A rolling shutter that
-shears a picture of 640 pixels by 1.5 from top to bottom makes 1.5e-4, and moves the middle by 2 pixels."""
+"""Rms of errors with a pattern, in widths of the image: a warning, and refused. A rolling shutter that
+shears an image of 640 pixels by 1.5 from top to bottom makes 1.5e-4, and moves the middle by 2 pixels."""
 _MODEL_EXPLAINS = 0.5
-"""Share of the pattern's squares that the right model takes away."""
+"""Share of the pattern's squares that the right model removes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherModel:
-    """The same views by the other model of the lens."""
+    """Fit of the same views by the other lens model."""
 
     name: Literal["pinhole", "fisheye"]
     rms_px: float
@@ -36,7 +36,8 @@ def reasons(
     pattern: Pattern | None,
     other: OtherModel | None,
 ) -> list[Reason]:
-    """
+    """Reasons for a verdict on intrinsics.
+
     views: those that were used. numbers: `Intrinsics.residuals`. tilts: of the board in each view [rad].
     pattern: of the errors. other: how the other model fits, if the pattern may be the lens's.
     """
@@ -54,21 +55,21 @@ def reasons(
 
 
 def of_two_cameras(found: list[Reason], focals: tuple[float, float] | None) -> list[Reason]:
-    """With two cameras named in place of what else their errors look like. focals: of both [pixels]."""
+    """Replace reasons that two cameras may mimic by one that names them. focals: of both [pixels]."""
     if focals is None:
         return found
     a, b = sorted(focals)
     mixed = Reason(
         name="mixed-cameras",
-        what="The pictures are of two cameras, or of two zooms or focuses of one: focal lengths of "
+        what="The images are of two cameras, or of two zooms or focuses of one: focal lengths of "
         f"{a:.0f} and {b:.0f} px.",
-        do="Calibrate each camera from its own pictures, with zoom and focus fixed.",
+        do="Calibrate each camera from its own images, with zoom and focus fixed.",
     )
     return [mixed, *(each for each in found if each.name not in OF_ERRORS)]
 
 
 def _of_views(tilts: np.ndarray) -> list[Reason]:
-    """Whether there are enough, and enough that are tilted."""
+    """Check the numbers of views and of tilted views."""
     out, num = [], len(tilts)
     if num < ENOUGH_VIEWS:
         what = f"{num} views were used; {ENOUGH_VIEWS} make it sure."
@@ -88,7 +89,7 @@ def _of_views(tilts: np.ndarray) -> list[Reason]:
 
 
 def _of_focal(sigma_share: float) -> list[Reason]:
-    """Whether the views tell a longer focal length from a board farther off."""
+    """Check whether the views separate a longer focal length from a farther board."""
     if sigma_share <= 0.003:
         return []
     return [
@@ -108,9 +109,9 @@ def _of_coverage(views: Sequence[Corners], share: float) -> list[Reason]:
     return [
         Reason(
             name="coverage",
-            what=f"Corners cover {100 * share:.0f} % of the picture, least at the "
+            what=f"Corners cover {100 * share:.0f} % of the image, least at the "
             f"{Coverage.of(views).emptiest()}; outside of them the lens is guessed.",
-            do="Move the board over the whole picture, to its very edges and corners.",
+            do="Move the board over the whole image, to its very edges and corners.",
             is_fatal=share < 0.45,
         )
     ]
@@ -119,7 +120,7 @@ def _of_coverage(views: Sequence[Corners], share: float) -> list[Reason]:
 def _of_pattern(
     camera: CameraModel, rms_px: float, pattern: Pattern | None, other: OtherModel | None
 ) -> list[Reason]:
-    """Whether the errors have a pattern, and from where it comes."""
+    """Check the errors for a pattern, and name its cause."""
     width = camera.size[1]
     if pattern is None or pattern.px <= PATTERN_SHARE * width:
         return []
@@ -144,14 +145,14 @@ def _of_pattern(
 
 
 _STILL = (
-    "Fix the camera and hold the board still for each picture, or use a camera with a global shutter; "
+    "Fix the camera and hold the board still for each image, or use a camera with a global shutter; "
     "switch stabilisation off."
 )
 _PATTERNS = {
-    "skew": ("rolling-shutter", "all pictures are sheared along their rows", _STILL),
+    "skew": ("rolling-shutter", "all images are sheared along their rows", _STILL),
     "rolling-shutter": (
         "rolling-shutter",
-        "rows of each picture are shifted against each other, as a rolling shutter does in motion",
+        "rows of each image are shifted against each other, as a rolling shutter does in motion",
         _STILL,
     ),
     "stretched": (
@@ -166,7 +167,7 @@ _PATTERNS = {
     ),
     "radial": (
         "radial-errors",
-        "errors change with the distance from the picture's middle, and no model of a lens explains it",
+        "errors change with the distance from the image's middle, and no model of a lens explains it",
         "Switch zoom, autofocus, stabilisation and the camera's own correction of distortion off.",
     ),
     "smooth": (
@@ -180,7 +181,7 @@ OF_ERRORS = frozenset(
     {"rms", "corners-left-out", "focal-repeat", "pixels-not-square", "middle"}
     | {name for name, _, _ in _PATTERNS.values()}
 )
-"""Reasons that pictures of two cameras may look like."""
+"""Reasons that images of two cameras may mimic."""
 
 
 def _of_errors(rms_px: float) -> list[Reason]:
@@ -191,28 +192,28 @@ def _of_errors(rms_px: float) -> list[Reason]:
             name="rms",
             what=f"Corners are {rms_px:.2f} px from where the camera would see them (rms); up to 0.5 is "
             "good.",
-            do="Is the board flat, are the pictures sharp, stabilisation off, zoom and focus fixed?",
+            do="Check that the board is flat, images are sharp, stabilisation is off, zoom and focus fixed.",
             is_fatal=rms_px > 1.0,
         )
     ]
 
 
 def _of_left_out(share: float) -> list[Reason]:
-    """Of noise alone, 1 corner in 50,000 is left out; views of few corners may be too."""
+    """Check the share of left-out corners: with noise alone, 1 in 50,000; views of few corners may be too."""
     if share <= 0.05:
         return []
     return [
         Reason(
             name="corners-left-out",
             what=f"{100 * share:.0f} % of the corners do not fit the others and were left out.",
-            do="Are all pictures of one camera and one board, sharp, at one zoom and focus?",
+            do="Check that all images are of one camera and one board, sharp, at one zoom and focus.",
             is_fatal=share > 0.3,
         )
     ]
 
 
 def _of_halves(repeat: float) -> list[Reason]:
-    """Whether two halves of the views agree."""
+    """Check that two halves of the views agree."""
     if repeat <= 0.003:
         return []
     return [
@@ -220,26 +221,26 @@ def _of_halves(repeat: float) -> list[Reason]:
             name="focal-repeat",
             what=f"Two halves of the views give focal lengths that differ by {100 * repeat:.2f} %; 0.3 % is "
             "good.",
-            do="Take more tilted views, nearer, with the board over the whole picture.",
+            do="Take more tilted views, nearer, with the board over the whole image.",
             is_fatal=repeat > 0.015,
         )
     ]
 
 
 def _of_camera(camera: CameraModel) -> list[Reason]:
-    """Whether its numbers are those of a usual camera."""
+    """Check for parameters that are unusual for a camera."""
     out, (height, width) = [], camera.size
-    aside = np.hypot(camera.cx - (width - 1) / 2, camera.cy - (height - 1) / 2)
-    if aside > 0.1 * width:
+    offset_px = np.hypot(camera.cx - (width - 1) / 2, camera.cy - (height - 1) / 2)
+    if offset_px > 0.1 * width:
         what = (
-            f"The optical axis is {aside:.0f} px from the picture's middle: cropped pictures, or bad views."
+            f"The optical axis is {offset_px:.0f} px from the image's middle: cropped images, or bad views."
         )
-        do = "If the pictures are not cropped, take more tilted views."
+        do = "If the images are not cropped, take more tilted views."
         out.append(Reason(name="middle", what=what, do=do, is_fatal=False))
     if (apart := abs(camera.fy / camera.fx - 1.0)) > 0.01:
         what = f"Focal lengths along x and y differ by {100 * apart:.1f} %; most cameras have square pixels."
         do = (
-            "Unless the pictures were scaled to another shape: hold still (a rolling shutter stretches), and "
+            "Unless the images were scaled to another shape: hold still (a rolling shutter stretches), and "
             "measure the board's squares along both sides."
         )
         out.append(Reason(name="pixels-not-square", what=what, do=do, is_fatal=False))

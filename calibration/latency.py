@@ -1,4 +1,4 @@
-"""By how much a motion comes after its command: `latency_of`, of a joint, a finger, a base.
+"""Delay of a motion after its command: `latency_of`, for a joint, a finger, a base.
 
 sent      ╭╮   ╭╮          correlation of the two at every lag, normalised by what both have there
 seen        ╭╮   ╭╮        the lag of its peak is the delay
@@ -16,18 +16,18 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
 LONGEST_S = 0.6
-"""Lags up to this are looked for [s]."""
+"""Longest searched lag [s]."""
 EARLIEST_S = -0.1
-"""And from this: a seen motion before its command is a fault of the clocks, and is said, not clipped."""
+"""Shortest searched lag [s]: motion before its command is a clock fault, which is reported, not clipped."""
 LEAST_CORRELATION = 0.7
 LEAST_PEAK_RATIO = 1.05
 GAINS = 0.3, 1.5
-"""How far a part may come of what it was sent, least and most, for its delay to mean something."""
+"""Smallest and largest gain from command to motion for which a delay is meaningful."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """From what was sent to what was seen."""
+    """Delay from command to measured motion."""
 
     delay_s: float
     gain: float
@@ -49,7 +49,7 @@ class Latency:
                 "several delays fit equally well: the motion repeats itself; move only once, or irregularly"
             )
         if not GAINS[0] <= self.gain <= GAINS[1]:
-            return f"it came {100 * self.gain:.0f} % of the way that it was sent"
+            return f"it moved {100 * self.gain:.0f} % of the commanded distance"
         if self.delay_s < -0.002:
             return f"it was seen {-1e3 * self.delay_s:.0f} ms before it was sent: the two clocks differ"
         return ""
@@ -63,7 +63,7 @@ def latency_of(
     *,
     longest_s: float = LONGEST_S,
 ) -> Latency:
-    """The delay at which what was seen correlates best with what was sent.
+    """Find the delay at which measured motion correlates best with commands.
 
     sent, seen: one column, or several that move together (the joints of an arm).
     InvalidValueError: nothing moved, or nothing was sent; the best delay is beyond `longest_s`.
@@ -92,7 +92,7 @@ def latency_of(
 @final
 @dataclass(frozen=True, kw_only=True)
 class Latencies:
-    """Of a robot's parts, by name: what `latency_s = "latency.json"` in its file reads."""
+    """Delays of a robot's parts, by name: the file that `latency_s = "latency.json"` names."""
 
     KIND: ClassVar[str] = "latencies"
     VERSION: ClassVar[int] = 1
@@ -108,7 +108,7 @@ class Latencies:
 
     @classmethod
     def of(cls, parts: Mapping[str, Latency]) -> Self:
-        """With a verdict: a part whose delay cannot be trusted is a reason to refuse all."""
+        """Delays with a verdict: a part whose delay cannot be trusted refuses all."""
         reasons = [
             Reason(
                 name="no-delay",

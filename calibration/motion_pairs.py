@@ -1,4 +1,4 @@
-"""AX = XB: the same motions, said in two frames that are fastened to each other: `solve_pairs`."""
+"""AX = XB: the same motions, expressed in two frames fixed to each other: `solve_pairs`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from calibration.chain import nearest_rotation
 from robot_runtime.errors import InvalidValueError
 
 SMALLEST_DEG, LARGEST_DEG = 1.0, 150.0
-"""Motions that turn by less say nothing of the axis; by more, its sign is uncertain."""
+"""Smallest and largest rotations: smaller ones do not determine the axis, larger ones not its sign."""
 PARALLEL = 0.05
 """Axes whose second direction has less than this share of the first one's size are parallel."""
 
@@ -22,11 +22,11 @@ class PairsFit:
 
     X: pin.SE3
     rotation_rad: float
-    """By which the two axes of a motion differ then, rms."""
+    """RMS difference of the two axes of a motion given X."""
     translation_m: float
-    """And its translations, rms."""
+    """RMS difference of its translations."""
     angle_rad: float
-    """By how much the two angles of a motion differ, whatever X, rms: no X can mend that."""
+    """RMS difference of the two angles of a motion, which is independent of X."""
 
 
 def relative(poses: Sequence[pin.SE3], others: Sequence[pin.SE3]) -> list[tuple[pin.SE3, pin.SE3]]:
@@ -40,9 +40,9 @@ def relative(poses: Sequence[pin.SE3], others: Sequence[pin.SE3]) -> list[tuple[
 
 def solve_pairs(pairs: Sequence[tuple[pin.SE3, pin.SE3]]) -> PairsFit:
     """The rotation that turns the axes of all B onto those of A (Park and Martin 1994; by SVD), then the
-    place by linear least squares.
+    position by linear least squares.
 
-    InvalidValueError: nothing turns, or all axes are parallel.
+    InvalidValueError: no rotation, or all axes are parallel.
     """
     turns = [(pin.log3(A.rotation), pin.log3(B.rotation), A, B) for A, B in pairs]
     sizes = np.array([max(np.linalg.norm(a), np.linalg.norm(b)) for a, b, _, _ in turns])
@@ -58,9 +58,8 @@ def solve_pairs(pairs: Sequence[tuple[pin.SE3, pin.SE3]]) -> PairsFit:
         size = np.linalg.svd(axes, compute_uv=False)
         if size[1] < PARALLEL * size[0]:
             raise InvalidValueError(
-                "all motions turn about the same direction, so how far the camera sits along it, and how "
-                "it is "
-                "turned about it, cannot be seen: turn the hand about a second direction as well"
+                "all motions turn about the same direction, so the camera's position along it, and its "
+                "rotation about it, are undetermined: turn the hand about a second direction as well"
             )
     R = nearest_rotation(a.T @ b)
     M = np.concatenate([A.rotation - np.eye(3) for _, _, A, _ in turns])

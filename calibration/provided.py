@@ -1,4 +1,4 @@
-"""What `robot_runtime` uses of calibrations: delays of parts and places of cameras in a robot's file, and the
+"""Calibrations that `robot_runtime` uses: delays of parts and poses of cameras in a robot file, and the
 delays that `doctor` measures; see `robot_runtime.providers`.
 
 [parts.arm]                            [cameras.wrist]
@@ -17,7 +17,7 @@ __all__ = ["LONGEST_S", "Change", "calibration_of", "delay_of", "latency_of", "w
 
 
 def with_delays(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The file's table with the numbers in place of the files that parts name; paths count from `folder`.
+    """The file's table with numbers in place of the files that parts name; paths are relative to `folder`.
 
     InvalidValueError: no such file, one that was refused when it was made, or one without that part.
     """
@@ -49,7 +49,7 @@ def _delay(where: str, path: Path, part: str) -> float:
 
 
 def calibration_of(where: str, text: object, folder: Path) -> Any:
-    """What a camera's calibration file holds: `Intrinsics`, `HandEye`, `RobotWorld` or `ChestCamera`.
+    """Content of a camera's calibration file: `Intrinsics`, `HandEye`, `RobotWorld` or `ChestCamera`.
 
     InvalidValueError: no such file, another kind, changed by hand, or refused when it was made.
     """

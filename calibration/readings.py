@@ -1,6 +1,6 @@
-"""Poses that were written otherwise than they are read: `READINGS`, tried where pictures do not fit them.
+"""Common misreadings of poses: `READINGS`, tried where images do not fit the poses.
 
-A reading counts only if it explains the pictures within a few pixels; `explains` has the rule.
+A reading counts only if it explains the images within a few pixels; `explains` has the rule.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,23 +12,23 @@ import pinocchio as pin
 from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
 
 MOST_PX = 5.0
-"""Of corners, in pictures up to 640 pixels wide; in wider ones, more by as much [pixels]."""
+"""Largest error of corners in images up to 640 pixels wide; proportionally more in wider ones [pixels]."""
 EXPLAINED = 0.3
-"""A reading has to leave less than this share of the error."""
+"""Share of the error that a reading may leave."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One way to write poses that is easily taken for another."""
+    """A convention of poses that is easily mistaken for another."""
 
     poses: tuple[Callable[[pin.SE3], pin.SE3], ...]
-    """From a pose as it was read to what it meant; more than one where the mistake has variants."""
+    """Maps from a pose as read to the intended one; several where the mistake has variants."""
     what: str
-    """What the file has, as a clause."""
+    """The file's convention, as a clause."""
 
 
 def explains(px: float, unread_px: float, width: int) -> bool:
-    """Whether a reading that leaves px of unread_px is what was meant. width: of the pictures."""
+    """Whether a reading that leaves px of unread_px was intended. width: of the images."""
     return px < EXPLAINED * unread_px and px <= MOST_PX * max(1.0, width / 640)
 
 
@@ -49,7 +49,7 @@ def _turned(R: np.ndarray) -> Callable[[pin.SE3], pin.SE3]:
 
 
 def _mirrored(world: int, camera: int) -> Callable[[pin.SE3], pin.SE3]:
-    """An axis of the world points the other way, and one of the camera."""
+    """Mirror an axis of the world and one of the camera."""
     W, C = (np.diag(np.where(np.arange(3) == axis, -1.0, 1.0)) for axis in (world, camera))
     return lambda X: pin.SE3(W @ X.rotation @ C, W @ X.translation)
 
@@ -82,4 +82,4 @@ READINGS: Mapping[str, Reading] = {
         what="the poses are left-handed (Unity, Unreal)",
     ),
 }
-"""By the name that a verdict gives the mistake, the likeliest first."""
+"""Name of the mistake in a verdict -> reading, the likeliest first."""

@@ -1,4 +1,4 @@
-"""Whether a hand stands, and whether a view says something new: `Stillness`, `is_new`."""
+"""Detects a stationary end effector and views that add information: `Stillness`, `is_new`."""
 
 from collections.abc import Iterable
 
@@ -8,21 +8,21 @@ import pinocchio as pin
 from calibration.chain import angle_between
 
 STILL_M, STILL_RAD = 5e-4, 2e-3
-"""A hand that stays this near to where it was stands."""
+"""Motion below which an end effector counts as stationary."""
 APART_M, APART_DEG = 0.02, 4.0
-"""By which a hand was moved or turned since every other view, if it says something new."""
+"""Least motion against every other view for a new one."""
 
 
 class Stillness:
-    """Since when a hand has stood; fed with its poses in their order in time."""
+    """Measures for how long an end effector has been stationary, from its poses in order of time."""
 
     def __init__(self) -> None:
         self.since_ns = 0
-        """When it came to where it is [ns]."""
+        """Time at which it came to rest [ns]."""
         self._there: pin.SE3 | None = None
 
     def feed(self, t_ns: int, X_AE: pin.SE3) -> int:
-        """For how long it has stood there by now [ns]."""
+        """Register a pose; returns for how long it has been stationary [ns]."""
         if self._there is None or not is_near(X_AE, self._there, m=STILL_M, rad=STILL_RAD):
             self.since_ns, self._there = t_ns, X_AE.copy()
         return t_ns - self.since_ns
@@ -34,7 +34,7 @@ def is_new(X_AE: pin.SE3, others: Iterable[pin.SE3]) -> bool:
 
 
 def is_near(X: pin.SE3, Y: pin.SE3, *, m: float, rad: float) -> bool:
-    """Whether two poses differ by less than this in place and in turn."""
+    """Whether two poses differ by less than this in position and rotation."""
     return bool(np.linalg.norm(X.translation - Y.translation) < m) and (
         angle_between(X.rotation, Y.rotation) < rad
     )

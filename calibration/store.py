@@ -1,9 +1,9 @@
-"""Small JSON files that say what they hold: `save`, `load`.
+"""Self-describing JSON files: `save`, `load`.
 
 {
  "kind": "anchor", "version": 1, "date": ..., "made_by": {...},
  "units": {...}, "frames": {...},            of the numbers in content
- "content": {..., "verdict": {...}},         what `to_dict` of the value says
+ "content": {..., "verdict": {...}},         `to_dict` of the value
  "sha256": ...                               of kind, version, units, frames and content
 }
 """
@@ -26,12 +26,12 @@ from robot_runtime.results import keep_text, made_by
 
 
 class Storable(Protocol):
-    """A value that a file can hold. `to_dict` gives JSON's own types; a verdict stands under `verdict`."""
+    """A value that a file can hold. `to_dict` gives JSON types; a verdict is under `verdict`."""
 
     KIND: ClassVar[str]
     VERSION: ClassVar[int]
     UNITS: ClassVar[Mapping[str, str]]
-    """Name of a number in `to_dict` -> its unit; m, rad and s need not be said."""
+    """Name of a number in `to_dict` -> its unit; m, rad and s may be omitted."""
     FRAMES: ClassVar[Mapping[str, str]]
     """Name of a pose or a point in `to_dict` -> its frames, in words."""
 
@@ -43,12 +43,12 @@ class Storable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Stored[T: Storable]:
-    """A value with what its file says of it."""
+    """A value with the date and hash of its file."""
 
     value: T
     date: str
     sha256: str
-    """Of the content: what datasets name a calibration by."""
+    """SHA-256 of the content: the name of a calibration in datasets."""
 
 
 def save(path: Path, value: Storable) -> str:
@@ -56,8 +56,10 @@ def save(path: Path, value: Storable) -> str:
     body = _body(value)
     digest = _digest(body)
     head = {"kind": body["kind"], "version": body["version"]}
-    said = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "made_by": made_by()}
-    keep_text(path, json.dumps({**head, **said, **body, "sha256": digest}, indent=1, allow_nan=False) + "\n")
+    origin = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "made_by": made_by()}
+    keep_text(
+        path, json.dumps({**head, **origin, **body, "sha256": digest}, indent=1, allow_nan=False) + "\n"
+    )
     return digest
 
 
@@ -69,7 +71,7 @@ def fingerprint(value: Storable) -> str:
 def load[T: Storable](path: Path, kind: type[T], *, even_refused: bool = False) -> T:
     """Read a value of this kind.
 
-    even_refused: a value whose own verdict says that it cannot be used, too.
+    even_refused: also accept a value whose own verdict refuses it.
     InvalidValueError: no such file, another kind or version, changed by hand, or refused by its verdict.
     """
     return load_stored(path, kind, even_refused=even_refused).value
@@ -93,10 +95,10 @@ def load_stored[T: Storable](path: Path, kind: type[T], *, even_refused: bool = 
         )
     content = data.get("content")
     if not isinstance(content, dict):
-        raise InvalidValueError(f"{path}: its content is no {kind.KIND}: expected an object of JSON")
+        raise InvalidValueError(f"{path}: its content is no {kind.KIND}: expected a JSON object")
     try:
-        said = content.get("verdict")
-        verdict = Verdict() if said is None else Verdict.from_dict(said)
+        verdict_data = content.get("verdict")
+        verdict = Verdict() if verdict_data is None else Verdict.from_dict(verdict_data)
         value = kind.from_dict(content) if verdict.ok or even_refused else None
     except InvalidValueError as error:
         raise InvalidValueError(f"{path}: {error}") from error
@@ -109,21 +111,21 @@ def load_stored[T: Storable](path: Path, kind: type[T], *, even_refused: bool = 
 
 
 def kind_of(path: Path) -> str:
-    """What kind of value a file holds; InvalidValueError: it holds none."""
+    """Kind of the value in a file; InvalidValueError: it holds none."""
     kind = _read(path).get("kind")
     if not isinstance(kind, str):
-        raise InvalidValueError(f"{path}: expected a calibration file, which says its kind; got none")
+        raise InvalidValueError(f"{path}: expected a calibration file with a kind; got none")
     return kind
 
 
 def pose_to_json(X_AB: pin.SE3) -> dict[str, list[float]]:
-    """Position [m] and quaternion wxyz."""
+    """A pose as position [m] and quaternion wxyz."""
     numbers = [*pose_to_numbers(X_AB)]
     return {"p": numbers[:3], "q_wxyz": numbers[3:]}
 
 
 def pose_from_json(data: Mapping[str, Any]) -> pin.SE3:
-    """InvalidValueError: not three finite numbers and a unit quaternion."""
+    """Pose from JSON. InvalidValueError: not three finite numbers and a unit quaternion."""
     p, q = data["p"], data["q_wxyz"]
     try:
         numbers = [float(each) for each in (*p, *q)]

@@ -1,9 +1,9 @@
-"""What the errors of a calibrated camera's corners still hold: `pattern_of`.
+"""Finds patterns in the errors of a calibrated camera's corners: `pattern_of`.
 
-Corners err independently of each other. Errors with a pattern have a cause that the camera has no number for:
+Errors of corners should be independent. A pattern has a cause that the camera model has no parameter for:
 
     along the radius, the same in all views    the lens is of another model
-    along the rows of the picture              a rolling shutter, while camera or board moved
+    along the rows of the image              a rolling shutter, while camera or board moved
     along the board                            the sheet is bent, or its print is stretched
     smooth over each view                      one of these, or something else
 
@@ -24,25 +24,25 @@ from calibration.camera import CameraModel
 from calibration.detection import Corners
 
 _RINGS = 8
-"""Of the picture, from its principal point to its farthest corner: a radial error of its own in each."""
+"""Rings of the image from its principal point to its farthest corner, each with its own radial error."""
 _SURE = 10.0
-"""Standard deviations of noise beyond which a cause is there."""
+"""Standard deviations of noise beyond which a cause counts as present."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unmodelled:
-    """What one cause explains."""
+    """Errors that one cause explains."""
 
     explained_px: float
-    """Of corners, rms, less what it would explain of noise."""
+    """RMS of the explained errors, less what it would explain of noise."""
     ratio: float
-    """Of what each of its numbers explains to noise: 1 if it is not there (F statistic)."""
+    """Explained error per parameter over noise: 1 if the cause is absent (F statistic)."""
     num: int
-    """How many numbers it has."""
+    """Number of its parameters."""
 
     @property
     def is_sure(self) -> bool:
-        """Whether noise alone does not explain as much."""
+        """Whether it explains more than noise would."""
         return self.ratio > 1.0 + _SURE * float(np.sqrt(2.0 / self.num))
 
 
@@ -52,7 +52,7 @@ slopes of the latter (2 N, K) by numbers that all views share, and by numbers of
 
 
 def unmodelled(board: Board, views: Sequence[Corners], bundle: Bundle, cause: Cause) -> Unmodelled:
-    """views: those of the bundle."""
+    """Fit one cause to the errors. views: those of the bundle."""
     without, with_it = [], []
     num_shared = num_own = 0
     for view, X in zip(views, bundle.X_CB, strict=True):
@@ -76,9 +76,9 @@ def unmodelled(board: Board, views: Sequence[Corners], bundle: Bundle, cause: Ca
 
 
 def _least(views: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
-    """Sum of squares that linear least squares leave.
+    """Residual sum of squares of linear least squares.
 
-    views: of each its errors, and their slopes by shared numbers and by its own.
+    views: for each its errors, and their Jacobians by shared parameters and by its own.
     """
     size = views[0][1].shape[1]
     H, g, left = np.zeros((size, size)), np.zeros(size), 0.0
@@ -95,7 +95,7 @@ def _least(views: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
 def radial(
     camera: CameraModel, X_CB: pin.SE3, p_B: np.ndarray, at: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """An error along the radius, another one in each ring of the picture."""
+    """An error along the radius, another one in each ring of the image."""
     out = at - (camera.cx, camera.cy)
     r = np.linalg.norm(out, axis=1)
     knots = np.linspace(0.0, np.hypot(*camera.size) / 2, _RINGS)
@@ -137,7 +137,7 @@ def stretched(
 def smooth(
     camera: CameraModel, X_CB: pin.SE3, p_B: np.ndarray, at: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Any error that is a quadratic of the place on the board, another one in each view."""
+    """Any error that is a quadratic of the position on the board, another one in each view."""
     x, y, _ = p_B.T
     return _none(at), np.kron(np.stack([x, y, x * x, x * y, y * y], axis=1), np.eye(2))
 
@@ -165,18 +165,18 @@ CAUSES: dict[str, Cause] = {
     "rolling-shutter": rolling_shutter,
     "smooth": smooth,
 }
-"""By name, those with the fewest numbers first."""
+"""Causes by name, those with the fewest parameters first."""
 _NEAR = 0.9
 """A cause that explains this share of what any other does, with fewer numbers, is the more likely."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """Of the errors, by its likeliest cause."""
+    """A pattern of the errors, by its likeliest cause."""
 
     cause: str
     px: float
-    """Of corners, rms."""
+    """RMS of the pattern over corners."""
 
     @property
     def may_be_lens(self) -> bool:
@@ -185,7 +185,7 @@ class Pattern:
 
 
 def pattern_of(board: Board, views: Sequence[Corners], bundle: Bundle) -> Pattern | None:
-    """None: the errors are noise."""
+    """Find a pattern in the errors; None: they are noise."""
     found = {name: unmodelled(board, views, bundle, cause) for name, cause in CAUSES.items()}
     sure = {name: each.explained_px for name, each in found.items() if each.is_sure}
     if not sure:

@@ -1,8 +1,8 @@
-"""Where the tip of a gripper is in the camera that it carries, or on the flange: `solve_pivot`, `from_tags`,
+"""Pose of a gripper's tip (TCP) in the camera it carries, or on the flange: `solve_pivot`, `from_tags`,
 `UMI_GRIPPER`.
 
-Pivot: the tip stands in one point of the world while what carries it is turned to all sides. All poses agree
-on where the tip is, which gives its place and the point; how the tip is turned no pivot can say.
+Pivot: the tip stays at one point of the world while its carrier is rotated to all sides. All poses agree on
+the tip, which gives its position and the point; a pivot does not determine the tip's orientation.
 
         \\ | /       X_WH of each pose
          \\|/        R_WH p_HE + p_WH = p_W for all of them
@@ -24,20 +24,20 @@ from robot_runtime.errors import InvalidValueError
 
 LEAST_POSES = 8
 EXCITED_DEG = 12.0
-"""Standard deviation of the orientation about its second direction, from which on a pivot is trusted."""
+"""Least standard deviation of the orientation about its second direction, to trust a pivot."""
 MOST_RMS_M = 0.003
-"""By which the tip may have slipped, rms [m]."""
+"""Largest rms slip of the tip [m]."""
 MOST_SIGMA_M = 0.002
 OUTLIER = 3.0
-"""A pose that is off by so many medians is left out: the tip slipped, or tracking jumped."""
+"""Medians of error beyond which a pose is left out: the tip slipped, or tracking jumped."""
 TAGS_AGREE_M, TAGS_AGREE_DEG = 0.003, 1.5
-"""How far single sightings of a tag may be from their mean, rms."""
+"""Largest rms deviation of single sightings of a tag from their mean."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tcp:
-    """The tip E in what carries it: H, the hand's camera, or F, an arm's flange."""
+    """The tip E in its carrier: H, the hand's camera, or F, an arm's flange."""
 
     KIND: ClassVar[str] = "tcp"
     VERSION: ClassVar[int] = 1
@@ -49,7 +49,7 @@ class Tcp:
     X_HE: pin.SE3
     sigma_m: tuple[float, float, float]
     source: str
-    """How it was found, for people."""
+    """Method of calibration, for people."""
     num_poses: int = 0
     residuals: Mapping[str, float] = field(default_factory=dict)
     verdict: Verdict = field(default_factory=Verdict)
@@ -83,13 +83,13 @@ UMI_GRIPPER = Tcp(
     source="preset: UMI's printed gripper with a GoPro (camera over the fingers, lens 14.65 mm before its "
     "mount)",
 )
-"""By its drawings; the tip's axes are the camera's. sigma_m is a guess at how true prints are."""
+"""From its drawings; the tip's axes are the camera's. sigma_m is a guess at the accuracy of prints."""
 
 
 def solve_pivot(poses: Sequence[pin.SE3], *, R_HE: Float[np.ndarray, "3 3"] | None = None) -> Tcp:
-    """The tip from poses X_WH in which it stood in one point.
+    """Solve the tip from poses X_WH during which it stayed at one point.
 
-    R_HE: how the tip is turned, which has to be known otherwise; None: as H.
+    R_HE: orientation of the tip, known from elsewhere; None: as H.
     InvalidValueError: fewer than 4 poses, or turned about one direction only.
     """
     if len(poses) < 4:
@@ -117,13 +117,13 @@ def solve_pivot(poses: Sequence[pin.SE3], *, R_HE: Float[np.ndarray, "3 3"] | No
 def from_tags(
     sightings: Sequence[pin.SE3], X_TE: pin.SE3, *, source: str = "tags fastened to the tip"
 ) -> Tcp:
-    """The tip from poses X_HT of a tag (or a board) whose place at the tip is known.
+    """The tip from poses X_HT of a tag (or a board) whose pose at the tip is known.
 
     X_TE: the tip in the tag's frame, from the drawing of what holds the tag.
     InvalidValueError: nothing was seen.
     """
     if not sightings:
-        raise InvalidValueError("the tag was not seen in any picture: light, sharpness, dictionary, size?")
+        raise InvalidValueError("the tag was not seen in any image: light, sharpness, dictionary, size?")
     tips = [X_HT * X_TE for X_HT in sightings]
     off = _off_mean(tips, mean_pose(tips))
     kept = off[:, 0] <= max(OUTLIER * float(np.median(off[:, 0])), 1e-4)
@@ -137,7 +137,7 @@ def from_tags(
         reasons.append(
             Reason(
                 name="sightings-disagree",
-                what=f"single pictures differ by {1e3 * rms_m:.1f} mm and {rms_deg:.1f} degrees.",
+                what=f"single images differ by {1e3 * rms_m:.1f} mm and {rms_deg:.1f} degrees.",
                 do="Fasten the tag, hold the gripper still at one width, use a larger tag or more light.",
             )
         )
@@ -145,7 +145,7 @@ def from_tags(
         reasons.append(
             Reason(
                 name="few-sightings",
-                what=f"{len(tips)} pictures are few.",
+                what=f"{len(tips)} images are few.",
                 do=f"Take {LEAST_POSES} or more.",
                 is_fatal=False,
             )
@@ -178,13 +178,13 @@ def _pivot(poses: Sequence[pin.SE3]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _off(poses: Sequence[pin.SE3], p_HE: np.ndarray) -> np.ndarray:
-    """How far each pose's tip is from the median point [m]."""
+    """Distance of each pose's tip from the median point [m]."""
     tips = np.array([X.act(p_HE) for X in poses])
     return np.asarray(np.linalg.norm(tips - np.median(tips, axis=0), axis=1))
 
 
 def _off_mean(poses: Sequence[pin.SE3], mean: pin.SE3) -> np.ndarray:
-    """[m, degrees] of each."""
+    """Differences [m, degrees] of each pose from the mean."""
     return np.array(
         [
             (
@@ -217,7 +217,7 @@ def _judge_pivot(used: int, all_: int, rms_m: float, sigma_m: float, spread_deg:
             Reason(
                 name="tip-slipped",
                 what=f"the tip was off its point by {1e3 * rms_m:.1f} mm, rms.",
-                do="Put it into a small hole, close the fingers, and move slowly; is tracking good there?",
+                do="Put it into a small hole, close the fingers, move slowly, and check the tracking there.",
             )
         )
     elif sigma_m > MOST_SIGMA_M:
@@ -233,7 +233,7 @@ def _judge_pivot(used: int, all_: int, rms_m: float, sigma_m: float, spread_deg:
             Reason(
                 name="poses-left-out",
                 what=f"{all_ - used} of {all_} poses do not fit the others and were left out.",
-                do="Did the tip leave its point, or did tracking jump?",
+                do="Check whether the tip left its point, or tracking jumped.",
                 is_fatal=False,
             )
         )

@@ -1,8 +1,8 @@
-"""How a board is tilted against the picture's plane: `tilt_of`; and against the line of sight, as a person
-sees it before the lens is known: `rough_tilt`.
+"""Tilt of a board against the image plane: `tilt_of`; and against the line of sight, before the lens is
+known: `rough_tilt`.
 
-A board that is parallel to the picture looks the same for a longer focal length and from farther away,
-wherever in the picture it is; so it is the angle to the optical axis that counts, not to the line of sight.
+A board that is parallel to the image looks the same for a longer focal length and from farther away,
+wherever in the image it is; so it is the angle to the optical axis that counts, not to the line of sight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,21 @@ from calibration.detection import Corners
 from robot_runtime.errors import InvalidValueError
 
 Side = Literal["upper", "right", "lower", "left"]
-"""An edge of the board, as it is seen in the picture."""
+"""An edge of the board, as it appears in the image."""
 SIDES: tuple[Side, ...] = ("upper", "right", "lower", "left")
 TILTED = float(np.deg2rad(20.0))
-"""From here on a view says how far away the board is, and so how long the lens [rad]."""
+"""Least tilt of a view that determines the board's distance, and so the focal length [rad]."""
 USUAL_FOCALS = {"pinhole": 0.87, "fisheye": 0.35}
-"""Focal lengths of usual lenses, in widths of the picture."""
+"""Focal lengths of usual lenses, in widths of the image."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Tilt:
-    """Of the board in one view."""
+    """Tilt of the board in one view."""
 
     angle: float
-    """Between its normal and the line of sight, as a person sees it; 0 is frontal [rad]."""
+    """Angle between its normal and the line of sight; 0 is frontal [rad]."""
     nearer: Side
     """The edge that is nearer to the camera than the one across."""
 
@@ -44,22 +44,22 @@ class Tilt:
 
 
 def num_tilted(tilts: Sequence[Tilt]) -> int:
-    """How many are tilted enough."""
+    """Number of views that are tilted enough."""
     return sum(tilt.is_enough for tilt in tilts)
 
 
 def by_side(tilts: Sequence[Tilt]) -> Mapping[Side, int]:
-    """How many are tilted enough to each side."""
+    """Number of views tilted enough to each side."""
     return {side: num_tilted([tilt for tilt in tilts if tilt.nearer == side]) for side in SIDES}
 
 
 def tilt_of(X_CB: pin.SE3) -> float:
-    """Between the board's normal, whichever way it points, and the optical axis, 0 to pi / 2 [rad]."""
+    """Angle between the board's normal, of either sign, and the optical axis, 0 to pi / 2 [rad]."""
     return float(np.arccos(np.clip(abs(X_CB.rotation[2, 2]), 0.0, 1.0)))
 
 
 def rough_tilt(board: Board, corners: Corners, model: str = "pinhole") -> Tilt:
-    """By a lens as most are, right to some degrees.
+    """Tilt by a typical lens, accurate to some degrees.
 
     model: pinhole, for 60 degrees, or fisheye, for 160. What no such lens could see counts as frontal.
     """

@@ -1,7 +1,7 @@
-"""Poses over time: `Trajectory`, of one moving frame in one fixed world.
+"""Poses over time of one moving frame in one fixed world: `Trajectory`.
 
 t_ns         t0      t1            t2   t3
-samples      ●───────●─────────────●────●        between them: places by lerp, rotations by slerp
+samples      ●───────●─────────────●────●        between them: positions by lerp, rotations by slerp
 at(t)             ↑ X_WC(t)    ↑                  outside [t0, t3]: refused, nothing is extrapolated
 """
 
@@ -21,26 +21,26 @@ from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.errors import InvalidValueError
 
 LOST, LIMITED, OK = 0, 1, 2
-"""What `Trajectory.tracking` says of a sample."""
+"""Values of `Trajectory.tracking`."""
 LONGEST_GAP_NS = NS_PER_S // 10
-"""Between two samples; what is interpolated over more counts as lost."""
+"""Longest gap between two samples; interpolation over more counts as lost."""
 _OFF_UNIT = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trajectory:
-    """X_WC at N times, as a device's visual-inertial odometry says it.
+    """X_WC at N times, as a device's visual-inertial odometry reports it.
 
-    InvalidValueError: times that do not rise, shapes that do not fit, what is not finite, quaternions that
-    are none.
+    InvalidValueError: times that do not rise, shapes that do not fit, numbers that are not finite, or
+    quaternions that are not unit.
     """
 
     t_ns: np.ndarray
     """(N,) int64, rising, of one clock; N >= 1."""
     p: np.ndarray
-    """(N, 3) [m] places in W."""
+    """(N, 3) [m] positions in W."""
     q: np.ndarray
-    """(N, 4) unit quaternions, wxyz; signs as they came."""
+    """(N, 4) unit quaternions, wxyz; signs as given."""
     tracking: np.ndarray
     """(N,) uint8: `LOST` (the numbers mean nothing), `LIMITED` or `OK`."""
 
@@ -74,7 +74,7 @@ class Trajectory:
 
     @classmethod
     def of(cls, t_ns: object, poses: Sequence[pin.SE3], tracking: object = None) -> Self:
-        """From one pose a time; tracking: OK throughout, if not given."""
+        """Trajectory from one pose per time; tracking: OK throughout, if not given."""
         q = np.array([quaternion_from_rotation(X.rotation) for X in poses]).reshape(-1, 4)
         p = np.array([X.translation for X in poses]).reshape(-1, 3)
         state = np.full(len(p), OK) if tracking is None else np.asarray(tracking)
@@ -161,7 +161,7 @@ class Trajectory:
         return self.t_ns[:-1] + dt_ns // 2, moved / (dt_ns / NS_PER_S)
 
     def path_m(self) -> np.ndarray:
-        """(N,) [m] way gone since the first sample."""
+        """(N,) [m] path length since the first sample."""
         return np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(self.p, axis=0), axis=1))])
 
     def _with(self, p: np.ndarray, q: np.ndarray) -> "Trajectory":
@@ -177,7 +177,7 @@ def multiplied(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def slerp(
     a: Float[np.ndarray, "N 4"], b: Float[np.ndarray, "N 4"], u: Float[np.ndarray, " N"]
 ) -> Float[np.ndarray, "N 4"]:
-    """From a to b by the shorter way, u in [0, 1]."""
+    """Interpolate from a to b along the shorter arc, u in [0, 1]."""
     first = _rotations(a)
     turn = (first.inv() * _rotations(b)).as_rotvec()
     between: np.ndarray = (first * Rotation.from_rotvec(u[:, None] * turn)).as_quat(scalar_first=True)

@@ -1,4 +1,4 @@
-"""Whether a result can be trusted, and if not: what is wrong, and what to do."""
+"""Verdicts on results: whether to trust them, and if not, what is wrong and what to do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Any, Self
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """One thing that was found."""
+    """One finding about a result."""
 
     name: str
-    """Short and lasting, for programs and tables: `frontal-views`."""
+    """Short and stable name, for programs and tables: `frontal-views`."""
     what: str
     """What is wrong, with its numbers, in a sentence."""
     do: str
     """What to do about it, in a sentence."""
     is_fatal: bool = True
-    """Whether the result is refused for it; otherwise it is a warning."""
+    """Whether it refuses the result; otherwise it is a warning."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_fatal", bool(self.is_fatal))  # numpy's is none that a file can hold
+        object.__setattr__(self, "is_fatal", bool(self.is_fatal))  # JSON cannot hold numpy's bool
 
     def __str__(self) -> str:
         return f"{self.what} {self.do}"
@@ -27,7 +27,7 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether to trust a result. `Verdict.of(reasons)` decides by what is fatal."""
+    """Whether to trust a result; `Verdict.of(reasons)` refuses it if one is fatal."""
 
     ok: bool = True
     reasons: tuple[Reason, ...] = ()
@@ -39,7 +39,7 @@ class Verdict:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its reasons."""
+        """Names of its reasons."""
         return tuple(reason.name for reason in self.reasons)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Views of a board for a camera's intrinsics, taken while pictures come: `ViewGuide`.
+"""Collects views of a board for a camera's intrinsics from live images: `ViewGuide`.
 
-picture ─► look ─► no board, or blurred: what is wrong
-               └─► another view than those there are: taken; what to show next
+image   ─► look ─►  no board, or blurred: what is wrong
+               └─► a new view: taken; what to show next
 """
 
 from collections.abc import Mapping
@@ -16,39 +16,39 @@ from calibration.detection import Corners, detect
 from calibration.tilt import Side, Tilt, by_side, rough_tilt
 
 MOST_BLUR_PX = 2.0
-"""A picture that is more blurred is not taken [pixels]."""
+"""Largest blur of an image that is taken [pixels]."""
 _WITHOUT = 8
-"""Pictures that are kept of those without a board."""
+"""Number of images without a board that are kept."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Look:
-    """What one picture showed."""
+    """Result of one image."""
 
     corners: Corners
     problem: str = ""
-    """What keeps it from being a view, and what to do; empty: nothing does."""
+    """Why it is not a view, and what to do; empty: it is one."""
     is_taken: bool = False
-    """Whether it was: one that shows the board where others do, and tilted as others are, is not."""
+    """Whether it was taken; an image with the board where and tilted as in others is not."""
 
 
 class ViewGuide:
-    """Takes views, and says which to show next."""
+    """Collects views and advises which to show next."""
 
     def __init__(self, board: Board, *, num: int, model: Literal["pinhole", "fisheye"] = "pinhole") -> None:
         """num: of views at most. model: of the lens, for how the board is tilted."""
         self._board, self._model, self._num = board, model, num
         self.views: list[Corners] = []
         self.tilts: list[Tilt] = []
-        """Of each view."""
+        """Tilt of each view."""
         self.without: list[np.ndarray] = []
-        """The last pictures that showed no board."""
+        """The last images that showed no board."""
         self.num_pictures = self.num_seen = 0
-        """How many were looked at, and how many of them showed the board."""
+        """Numbers of processed images, and of those that showed the board."""
 
     def look(self, picture: np.ndarray) -> Look:
-        """The next picture, (h, w, 3) uint8."""
+        """Process the next image, (h, w, 3) uint8."""
         corners = detect(self._board, picture)
         self.num_pictures += 1
         if not len(corners):
@@ -72,25 +72,25 @@ class ViewGuide:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more views are wanted."""
+        """Whether no more views are needed."""
         return len(self.views) >= self._num or not self.advice
 
     @property
     def num_wanted(self) -> int:
-        """Of views: as many as make it sure, and beyond that as many as are taken at most."""
+        """Number of views wanted: enough for a sure result, and beyond that the most that are taken."""
         return min(self._num, ENOUGH_VIEWS) if len(self.views) < ENOUGH_VIEWS else self._num
 
     @property
     def coverage(self) -> Coverage | None:
-        """Of all views; None: there are none."""
+        """Coverage by all views; None: there are none."""
         return Coverage.of(self.views) if self.views else None
 
     @property
     def tilted(self) -> Mapping[Side, int]:
-        """How many views are tilted enough to each side."""
+        """Number of views tilted enough to each side."""
         return by_side(self.tilts)
 
     @property
     def largest_share(self) -> float:
-        """Of the picture's width or height, covered by the board where it was nearest."""
+        """Largest share of the image's width or height that the board covered."""
         return max((max(view.span) for view in self.views), default=0.0)

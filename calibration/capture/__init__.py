@@ -1,1 +1,1 @@
-"""Demonstrations without a robot, as devices gave them: the raw zone, its sources, marks and verdicts."""
+"""Demonstrations recorded without a robot: the raw zone, its sources, marks and verdicts."""

@@ -1,4 +1,4 @@
-"""What anchor clips show of the board, before any anchor is solved: `board_seen`, `seen_wrong`."""
+"""Checks what anchor clips show of the board before any anchor is solved: `board_seen`, `seen_wrong`."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,23 +25,23 @@ from calibration.verdict import Reason
 from robot_runtime.errors import InvalidValueError
 
 MOST_PICTURES = 60
-"""Of a clip and a device that are looked at, spread over it."""
+"""Images searched per clip and device, spread over the clip."""
 _MOST_WITHOUT = 8
-"""Pictures without a board that are kept, to see which one is on them."""
+"""Images without a detected board that are kept, to find out which board they show."""
 _ENOUGH_VIEWS = 8
-"""Of both devices, to know roughly where one world lies in the other."""
+"""Views needed of each device for a rough pose of one world in the other."""
 _OTHER_SIZE = 0.1
-"""As a logarithm: another board, and no print that is a little off, which the anchor measures."""
+"""Logarithm of the scale from which on it is another board; the anchor measures smaller errors of a print."""
 _MISFIT, _MISFIT_WIDTHS = 0.4, 0.05
-"""Views that agree with no other, over those that agree, from which on other readings of the poses are tried;
-widths of the picture beyond which poses that fit no picture are fatal."""
+"""Ratio of outlier views to agreeing views from which on other readings of the poses are tried; reprojection
+error, in image widths, beyond which poses that fit no image are fatal."""
 _LEAST_SPREAD_M = 0.08
-"""Root mean square of the camera's places about their mean: below, they say no size [m]."""
+"""RMS of the camera's positions about their mean [m]; below it, they determine no scale."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Seen:
-    """One clip, by one device."""
+    """The board in one clip, as one device saw it."""
 
     clip: int
     device: Device
@@ -50,20 +50,20 @@ class Seen:
     corners: BoardCorners
     """On the device's clock."""
     num_pictures: int
-    """That were looked at."""
+    """Images that were searched."""
     without: tuple[np.ndarray, ...] = ()
-    """A few of them that show no board as it is said to be."""
+    """A few of them in which the declared board was not detected."""
     shown: tuple[np.ndarray, ...] = ()
-    """A few of those in which corners are found."""
+    """A few of those in which corners were found."""
 
     @property
     def is_of_another(self) -> bool:
-        """Whether there are corners of numbers that the board has not."""
+        """Whether corner ids occur that the board does not have."""
         return bool((self.corners.corner >= self.board.num_corners).any())
 
     @cached_property
     def by_picture(self) -> list[tuple[int, Corners]]:
-        """(time [ns], corners) of those with enough of them."""
+        """(time [ns], corners) of the images with enough corners."""
         _, first = np.unique(self.corners.t_ns, return_index=True)
         out = []
         for rows in np.split(np.arange(len(self.corners.t_ns)), first[1:]):
@@ -77,7 +77,7 @@ class Seen:
 
     @cached_property
     def views(self) -> list[View]:
-        """While it was tracked and hardly turned; at most so many as are looked at in a video."""
+        """Views while the device tracked and hardly turned, at most `MOST_PICTURES`."""
         poses = self.device.poses
         if len(poses) < 3:
             return []
@@ -97,25 +97,25 @@ class Seen:
 
     @cached_property
     def scale(self) -> float | None:
-        """How large the board is by the device's odometry, over what it is said to be; None: nobody can tell.
+        """Size of the board by the device's odometry over its declared size; None: undetermined.
 
-        The camera's place plus the way from there to the board, stretched, is one point for all views.
+        The camera's position plus the scaled vector from there to the board is one point for all views.
         """
-        ways = []
+        vectors = []
         for view in self.views if not self.is_of_another else []:
             try:
                 pose = pose_of(self.board, view.corners, self.camera)
             except InvalidValueError:
                 continue
             if pose.rms_px <= MOST_RMS_PX:
-                ways.append((view.X_WC.translation, view.X_WC.rotation @ pose.X_CB.translation))
-        return _scale(*map(np.array, zip(*ways, strict=True))) if len(ways) >= _ENOUGH_VIEWS else None
+                vectors.append((view.X_WC.translation, view.X_WC.rotation @ pose.X_CB.translation))
+        return _scale(*map(np.array, zip(*vectors, strict=True))) if len(vectors) >= _ENOUGH_VIEWS else None
 
     @property
     def misread(self) -> Reason | None:
-        """How the poses were misread, or that they fit no pictures; None: they fit.
+        """Which wrong convention the poses were read with, or that they fit no images; None: they fit.
 
-        The board does not move, so X_WC X_CB is the same in all pictures if they are read as they were meant.
+        The board is stationary, so X_WC X_CB is the same in all images if poses are read correctly.
         """
         side = self.agreed
         if side is None or len(side.rejected) < max(_ENOUGH_VIEWS // 2, _MISFIT * len(side.views)):
@@ -130,9 +130,7 @@ class Seen:
             name: min(self._px(posed, read) for read in reading.poses) for name, reading in READINGS.items()
         }
         best = min(found, key=lambda name: found[name])
-        what = (
-            f"{self.device.role}: the poses put the board {unread_px:.0f} px from where the pictures show it"
-        )
+        what = f"{self.device.role}: the poses put the board {unread_px:.0f} px from where the images show it"
         if explains(found[best], unread_px, width):
             return Reason(
                 name=best,
@@ -142,13 +140,13 @@ class Seen:
         return Reason(
             name="poses-off-pictures",
             what=f"{what} (median), and no other reading of them fits.",
-            do="Are the poses of this device, this camera and this recording, on the clock of its pictures? "
-            "Did the board move, or tracking jump?",
+            do="Check that the poses are of this device, camera and recording, on the clock of its images, "
+            "that the board did not move, and that tracking did not jump.",
             is_fatal=len(side.rejected) > 2 * len(side.views) and unread_px > _MISFIT_WIDTHS * width,
         )
 
     def _px(self, posed: Sequence[tuple[View, pin.SE3]], read: Callable[[pin.SE3], pin.SE3]) -> float:
-        """How far corners lie from where the poses, read so, put them: median over the views, rms in each."""
+        """Reprojection error of corners with poses read this way: median over the views of each rms."""
         X_WC = [read(view.X_WC) for view, _ in posed]
         X_WB = [X * X_CB for X, (_, X_CB) in zip(X_WC, posed, strict=True)]
         half = len(X_WB) // 2 + 1
@@ -173,7 +171,7 @@ class Seen:
 
     @cached_property
     def agreed(self) -> Agreed | None:
-        """None: no view of them fits the board and the camera."""
+        """The views that agree with each other; None: no view fits the board and the camera."""
         if self.is_of_another:
             return None
         try:
@@ -190,15 +188,15 @@ def board_seen(
     in_videos: bool,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Seen]:
-    """Each anchor clip by each device whose camera is known; none where no board is.
+    """Board corners per anchor clip and device with known intrinsics; empty without a board.
 
-    in_videos: look for it there, where its corners were not found already. InvalidValueError: a table of the
+    in_videos: search the videos where corners were not found already. InvalidValueError: a table of the
     capture cannot be read.
     """
-    corners, said, clips = capture.corners, capture.board, capture.clips("anchor")
-    if said is None or not clips or not (corners or in_videos):
+    corners, declared, clips = capture.corners, capture.board, capture.clips("anchor")
+    if declared is None or not clips or not (corners or in_videos):
         return []
-    board = Board.from_dict(said)
+    board = Board.from_dict(declared)
     wanted = [(clip, role) for clip in range(len(clips)) for role in devices]
     out = []
     for number, (clip, role) in enumerate(wanted):
@@ -216,7 +214,7 @@ def board_seen(
 
 
 def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
-    """What is wrong with the board, the way that it was looked at, or the pictures' times; by device."""
+    """Reasons about the board, the viewpoints or the times of images, by device."""
     out: list[Reason] = []
     is_right = any(each.agreed for each in seen if each.by_picture)
     for role in dict.fromkeys(each.device.role for each in seen):
@@ -238,7 +236,7 @@ def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
 
 
 def worlds_joined(seen: Sequence[Seen]) -> dict[str, pin.SE3]:
-    """Role of a hand -> X_WcWh, roughly, by the first clip in which both looked well at the board."""
+    """Role of a hand -> rough X_WcWh, by the first clip in which both devices saw the board well."""
     out: dict[str, pin.SE3] = {}
     chests = {each.clip: each.agreed for each in seen if each.device.role == "chest" and _is_good(each)}
     for each in seen:
@@ -250,7 +248,7 @@ def worlds_joined(seen: Sequence[Seen]) -> dict[str, pin.SE3]:
 
 
 def worlds_tilted(joined: Mapping[str, pin.SE3]) -> list[Reason]:
-    """Hands whose odometry has another way up than the chest's. joined: X_WcWh by role of a hand."""
+    """Reasons for hands whose odometry has another up axis than the chest's. joined: X_WcWh by role."""
     out = []
     for role, X_WcWh in joined.items():
         up_Wh = X_WcWh.rotation[2]
@@ -260,12 +258,12 @@ def worlds_tilted(joined: Mapping[str, pin.SE3]) -> list[Reason]:
         axis = int(np.abs(up_Wh).argmax())
         is_straight = abs(up_Wh[axis]) > np.cos(MOST_TILT)
         name = f"{'-' * bool(up_Wh[axis] < 0.0)}{'xyz'[axis]}"
-        said = f"; all is well if its world has {name} up, not z" if is_straight else ""
+        hint = f"; they agree if its world has {name} up, not z" if is_straight else ""
         out.append(
             Reason(
                 name="y-up" if is_straight and name == "y" else "worlds-tilted",
-                what=f"{role}: by the board that both saw, up in its poses and up in the chest's differ by "
-                f"{np.degrees(tilt):.0f} degrees{said}.",
+                what=f"{role}: by the board that both saw, its up axis and the chest's differ by "
+                f"{np.degrees(tilt):.0f} degrees{hint}.",
                 do="Import it again with the convention that it was written in (up=y), or with poses "
                 "that are aligned with gravity.",
             )
@@ -292,7 +290,7 @@ def _is_good(seen: Seen) -> bool:
 
 
 def _camera(device: Device) -> CameraModel | None:
-    """None: it is not known, or its file is none."""
+    """The device's camera model; None: unknown, or its file is invalid."""
     try:
         return None if device.info.camera is None else CameraModel.from_dict(device.info.camera)
     except (ValueError, TypeError, KeyError, OverflowError):
@@ -307,7 +305,7 @@ def _on_clock_of(role: str, clocks: Mapping[str, ClockFit], span: tuple[int, int
 
 
 def _looked(seen: Seen, begin_ns: int, end_ns: int) -> Seen:
-    """In the video."""
+    """Search the device's video for the board."""
     numbers = seen.device.frames.span(begin_ns, end_ns)
     if not len(numbers):
         return seen
@@ -342,19 +340,19 @@ def _looked(seen: Seen, begin_ns: int, end_ns: int) -> Seen:
 
 
 def _not_seen(role: str, seen: Sequence[Seen], *, is_right: bool) -> list[Reason]:
-    """is_right: the board is that which another device saw."""
+    """is_right: another device saw this board."""
     pictures = [picture for each in seen for picture in each.without][:_MOST_WITHOUT]
     if not pictures:
-        return []  # nobody looked for it, or no picture is of that time
+        return []  # not searched, or no image of that time
     reason = None if is_right else wrong_board(seen[0].board, pictures)
     if reason is not None:
         return [replace(reason, what=f"{role}: {reason.what}", do=f"{reason.do} Then import again.")]
     return [
         Reason(
             name="board-not-seen",
-            what=f"{role}: the board is in none of {sum(each.num_pictures for each in seen)} pictures of the "
+            what=f"{role}: the board is in none of {sum(each.num_pictures for each in seen)} images of the "
             f"anchor clips; expected {seen[0].board}.",
-            do="Show it whole, flat and lit, or mark the clips where it was; is this the device's video?",
+            do="Show it whole, flat and lit, or mark the clips that show it; is this the device's video?",
             is_fatal=False,
         )
     ]
@@ -367,24 +365,24 @@ def _fits_nowhere(role: str, seen: Sequence[Seen]) -> Reason:
     num = sum(len(each.by_picture) for each in seen)
     return Reason(
         name="wrong-board",
-        what=f"{role}: corners of a board are found in {num} pictures, and in none do they lie as on "
+        what=f"{role}: corners of a board are found in {num} images, and in none do they lie as on "
         f"{seen[0].board}.",
         do="Give the board that was printed: columns, rows and layout are printed on it. If it is that one, "
-        "the camera's file is of another camera.",
+        "the camera file belongs to another camera.",
     )
 
 
-def _scale(p: np.ndarray, way: np.ndarray) -> float | None:
-    """s for which p + s way is one point for all rows (N, 3); None: they hardly differ, or it is unsure."""
+def _scale(p: np.ndarray, vector: np.ndarray) -> float | None:
+    """s for which p + s vector is one point for all rows (N, 3); None: s is uncertain."""
     kept: np.ndarray = np.full(len(p), True)
     for _ in range(3):
-        p0, way0 = p - p[kept].mean(axis=0), way - way[kept].mean(axis=0)
-        spread = float((way0[kept] ** 2).sum())
+        p0, vector0 = p - p[kept].mean(axis=0), vector - vector[kept].mean(axis=0)
+        spread = float((vector0[kept] ** 2).sum())
         moved_m = float(np.sqrt((p0[kept] ** 2).sum(axis=1).mean()))
         if kept.sum() < _ENOUGH_VIEWS or moved_m < _LEAST_SPREAD_M or spread <= 0.0:
             return None
-        s = -float((p0[kept] * way0[kept]).sum()) / spread
-        off = np.linalg.norm(p0 + s * way0, axis=1)
+        s = -float((p0[kept] * vector0[kept]).sum()) / spread
+        off = np.linalg.norm(p0 + s * vector0, axis=1)
         kept = off <= max(3.0 * float(np.median(off)), 1e-3)
     sigma = float(np.sqrt((off[kept] ** 2).mean() / spread))
     return s if s > 0.0 and sigma < 0.2 * _OTHER_SIZE * s else None
@@ -392,25 +390,25 @@ def _scale(p: np.ndarray, way: np.ndarray) -> float | None:
 
 def _of_another_size(role: str, seen: Seen) -> Reason:
     assert seen.scale is not None
-    said = 1e3 * seen.board.square_m
+    square_mm = 1e3 * seen.board.square_m
     return Reason(
         name="wrong-board",
-        what=f"{role}: judged by how it moved, squares of the board are {seen.scale * said:.0f} mm wide, and "
-        f"they are said to be {said:.4g} mm.",
-        do="Give the board that was printed: its squares are printed on it. If it is that one, the camera's "
-        "file is of another camera, or its poses are not in metres.",
+        what=f"{role}: by its odometry, the squares of the board are {seen.scale * square_mm:.0f} mm wide, "
+        f"and {square_mm:.4g} mm are declared.",
+        do="Give the board that was printed: the size of its squares is printed on it. If it is that one, "
+        "the camera file belongs to another camera, or its poses are not in metres.",
     )
 
 
 def _frontal(role: str, seen: Sequence[Seen]) -> list[Reason]:
-    """Of clips by which worlds cannot be joined; fatal where no other clip is there."""
+    """Reasons for clips that cannot join worlds; fatal if there is no other clip."""
     reasons = [frontal_views(role, each.agreed.tilts) for each in seen if each.agreed]
     frontal = [reason for reason in reasons if reason is not None]
     return [replace(frontal[0], is_fatal=len(frontal) == len(reasons))] if frontal else []
 
 
 def _misread(role: str, seen: Sequence[Seen]) -> Reason | None:
-    """In what other way the poses were written, or that they fit no picture although their times do."""
+    """Which other convention the poses were written in, or that they fit no image although their times do."""
     for each in seen:
         if (reason := each.misread) is not None:
             late = _off_poses(role, [each]) if reason.name == "poses-off-pictures" else []
@@ -419,14 +417,14 @@ def _misread(role: str, seen: Sequence[Seen]) -> Reason | None:
 
 
 def _off_poses(role: str, seen: Sequence[Seen]) -> list[Reason]:
-    """Whether pictures and poses are of the same time, by clips that are not seen from the front alone."""
+    """Whether images and poses have the same time, by clips that were not seen from the front alone."""
     for each in seen:
         if each.agreed is None or frontal_views(role, each.agreed.tilts) is not None:
-            continue  # a board's tilt is not seen from the front, and would be taken for time
+            continue  # from the front, tilt of the board is unobservable and would pass for a time offset
         try:
             found = image_clock(each.board, each.camera, each.corners, each.device.poses).reason
         except InvalidValueError:
-            continue  # it hardly moved, or is seen badly: says nothing of time
+            continue  # it hardly moved, or is seen badly: the offset is unobservable
         if found is not None:
             return [replace(found, what=f"{role}: {found.what}")]
     return []

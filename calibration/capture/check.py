@@ -1,4 +1,4 @@
-"""Whether a capture's demonstrations can be used, each with its reasons: `check_capture`."""
+"""Checks whether a capture's demonstrations can be used, each with its reasons: `check_capture`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
 MOST_SYNC_NS = 3_000_000
-"""Standard deviation of joined clocks: 3 ms of a hand at 0.7 m/s are 2 mm."""
+"""Largest standard deviation of joined clocks: a hand at 0.7 m/s moves 2 mm in 3 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedDemonstration:
-    """One demonstration, and whether to use it."""
+    """One demonstration and whether to use it."""
 
     demonstration: Demonstration
     verdict: Verdict
@@ -38,17 +38,17 @@ class CheckedDemonstration:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureReport:
-    """What was found in one capture."""
+    """Findings of the check of one capture."""
 
     verdict: Verdict
-    """On the capture as a whole: what is fatal here spoils every demonstration."""
+    """On the capture as a whole: a fatal reason here invalidates every demonstration."""
     demonstrations: tuple[CheckedDemonstration, ...]
     clocks: Mapping[str, ClockFit]
-    """Role of a hand -> its clock by the chest's; only those that could be joined."""
+    """Role of a hand -> fit of its clock to the chest's; only those that could be joined."""
 
     @property
     def usable(self) -> tuple[Demonstration, ...]:
-        """What labels can be made of; none, if the capture as a whole is refused."""
+        """Demonstrations that labels can be made from; none if the capture as a whole is refused."""
         if not self.verdict.ok:
             return ()
         return tuple(each.demonstration for each in self.demonstrations if each.verdict.ok)
@@ -65,15 +65,16 @@ def check_capture(
     in_videos: bool = True,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> CaptureReport:
-    """
-    hand: judge by the chest and this hand alone, where there are two; None: by all.
-    has_shared_clock: all devices were stamped by one clock, whatever the capture says.
-    anchors: role of a hand -> X_WcWh, to see whether that hand is where it can be; if not given, by the board
-    that the anchor clips show.
-    with_checksums: reads every byte of it.
-    in_videos: look for the board in the videos of the anchor clips, where its corners were not found before;
-    without, pictures of another board or beside their poses pass.
-    progress: called with (done, in all) while it looks.
+    """Check the whole capture and each of its demonstrations.
+
+    hand: use only the chest and this hand, where there are two; None: all.
+    has_shared_clock: one clock stamped all devices, whatever the capture declares.
+    anchors: role of a hand -> X_WcWh, to check that the hand is within reach; if not given, estimated from
+    the board in the anchor clips.
+    with_checksums: verify checksums, which reads every byte.
+    in_videos: search the videos of the anchor clips for the board, where its corners were not found before;
+    otherwise images of another board, or that do not match their poses, pass.
+    progress: called with (done, total) during the search.
     """
     limits = limits or Limits()
     reasons = [*_on_disk(capture, with_checksums=with_checksums), *of_roles(capture)]
@@ -105,7 +106,7 @@ def check_capture(
 def check_demonstration(
     capture: RawCapture, demonstration: Demonstration, *, limits: Limits | None = None
 ) -> Verdict:
-    """One alone, right after it; clocks that are not joined yet are taken to be one."""
+    """Check one demonstration right after it ended; clocks that are not joined yet count as one."""
     readable, broken = _readable(capture)
     found = _demonstration(demonstration, readable, {}, limits or Limits(), {})
     return Verdict.of([*broken, *found.reasons])
@@ -114,7 +115,7 @@ def check_demonstration(
 def join_clocks(
     capture: RawCapture, devices: Mapping[str, Device] | None = None
 ) -> tuple[dict[str, ClockFit], list[Reason]]:
-    """(role of a hand -> its clock by the chest's, what is wrong), from the marked sync spans."""
+    """Fits each hand's clock to the chest's by the marked sync spans: (role -> fit, what is wrong)."""
     devices = capture.devices if devices is None else devices
     fits: dict[str, ClockFit] = {}
     reasons: list[Reason] = []
@@ -138,7 +139,7 @@ def join_clocks(
 
 
 def clock_fit(capture: RawCapture, role: str) -> ClockFit:
-    """A hand's clock by the chest's. InvalidValueError: no sync span is marked, or none says it."""
+    """Fit a hand's clock to the chest's. InvalidValueError: no sync span is marked, or none determines it."""
     chest, hand = capture.devices["chest"], capture.devices[role]
     return join(Turning.of(chest.poses, chest.imu), Turning.of(hand.poses, hand.imu), capture.clips("sync"))
 
@@ -157,9 +158,8 @@ def _joined(role: str, fit: ClockFit) -> list[Reason]:
         out.append(
             Reason(
                 name="one-sync",
-                what=f"{role}: its clock was joined at one time only, so its skew is not known; 50 ppm are "
-                "3 ms "
-                "a minute.",
+                what=f"{role}: its clock was joined at one time only, so its skew is unknown; 50 ppm are "
+                "3 ms a minute.",
                 do="Hold both devices together and turn them at the end as well.",
                 is_fatal=False,
             )
@@ -169,8 +169,7 @@ def _joined(role: str, fit: ClockFit) -> list[Reason]:
             Reason(
                 name="clocks-uncertain",
                 what=f"{role}: its clock is known to {fit.sigma_ns / 1e6:.1f} ms only, "
-                f"{MOST_SYNC_NS / 1e6:g} are "
-                "wanted.",
+                f"expected {MOST_SYNC_NS / 1e6:g} ms.",
                 do="Turn both devices longer and more briskly, held firmly together.",
                 is_fatal=fit.sigma_ns > 3 * MOST_SYNC_NS,
             )
@@ -191,7 +190,7 @@ def _on_disk(capture: RawCapture, *, with_checksums: bool) -> list[Reason]:
 
 
 def _cut(capture: RawCapture) -> list[Reason]:
-    """After all has been read."""
+    """Whether the recording was cut; call it after everything has been read."""
     if capture.is_closed:
         return []
     files = [*capture.cut, *(f"{d.role}/{name}" for d in capture.devices.values() for name in d.cut)]
@@ -199,16 +198,15 @@ def _cut(capture: RawCapture) -> list[Reason]:
     return [
         Reason(
             name="cut",
-            what=f"the recording was not ended in an orderly way{where}.",
-            do="What came before the cut is read; an end mark, a sync or an anchor that is missing is not "
-            "there.",
+            what=f"the recording was not closed properly{where}.",
+            do="What came before the cut is read; end marks, syncs or anchors after it are missing.",
             is_fatal=False,
         )
     ]
 
 
 def _readable(capture: RawCapture, hand: str | None = None) -> tuple[dict[str, Device], list[Reason]]:
-    """hand: the only one that is read; None: all of them."""
+    """Devices whose files can be read, and why others cannot. hand: the only hand to read; None: all."""
     out, reasons = {}, []
     for role, device in capture.devices.items():
         if hand is not None and role not in ("chest", hand):
@@ -225,7 +223,7 @@ def _unreadable(error: InvalidValueError) -> Reason:
     return Reason(
         name="unreadable",
         what=f"{error}.",
-        do="Mend what wrote that file, or its adapter, and import again.",
+        do="Fix the program that wrote that file, or its adapter, and import again.",
     )
 
 
@@ -236,14 +234,14 @@ def _swapped(devices: Mapping[str, Device]) -> list[Reason]:
     return [
         Reason(
             name="roles-swapped",
-            what="a gripper is measured by the chest's device, and by no hand's.",
-            do="Chest and hand are swapped: import again with the roles the other way round.",
+            what="the chest's device measures a gripper, and no hand's device does.",
+            do="Chest and hand are swapped: import again with the roles exchanged.",
         )
     ]
 
 
 def _surest(of_motion: Sequence[Reason], of_board: Sequence[Reason]) -> list[Reason]:
-    """How a device's poses were misread is surer by a board in pictures than by which way is up."""
+    """Prefer what the board says about misread poses over what gravity says of the same device."""
     misread = {_role(each) for each in of_board if each.name in READINGS}
     kept = [each for each in of_motion if each.name not in MISTAKES or _role(each) not in misread]
     is_chest_off = any(each.name in MISTAKES and _role(each) == "chest" for each in kept)
@@ -262,7 +260,7 @@ def _looked_at(
     in_videos: bool,
     progress: Callable[[int, int], object],
 ) -> tuple[list[Reason], dict[str, pin.SE3]]:
-    """What the anchor clips show: what is wrong with it, and roughly X_WcWh by role of a hand."""
+    """Faults that the anchor clips show, and a rough X_WcWh by role of a hand."""
     from calibration.capture.board_seen import board_seen, seen_wrong, worlds_joined, worlds_tilted
 
     try:
@@ -278,7 +276,7 @@ def _looked_at(
 
 
 def _device(device: Device) -> list[Reason]:
-    imu = None if device.info.X_device_camera is None else device.imu  # else in nobody knows which frame
+    imu = None if device.info.X_device_camera is None else device.imu  # else its frame is unknown
     out = attitude(device.role, device.poses, imu)
     if imu is not None and not out:
         out += imu_turn(device.role, device.poses, imu)
@@ -286,10 +284,9 @@ def _device(device: Device) -> list[Reason]:
         out.append(
             Reason(
                 name="pictures-lost",
-                what=f"{device.role}: its video has {device.num_pictures} pictures, frames.csv has stamps "
-                "for "
+                what=f"{device.role}: its video has {device.num_pictures} images, frames.csv has stamps for "
                 f"{len(device.frames)}.",
-                do="Nobody can say which are missing: record again, with less load on the device.",
+                do="It is unknown which are missing: record again, with less load on the device.",
             )
         )
     out += _sizes(device)
@@ -297,9 +294,9 @@ def _device(device: Device) -> list[Reason]:
         out.append(
             Reason(
                 name="camera-not-calibrated",
-                what=f"{device.role}: its camera's intrinsics are not known, so the pictures cannot show "
-                "whether its poses have the expected axes, units and order of quaternions.",
-                do="Measure them once (calibrate intrinsics), and give the file to the import or recording.",
+                what=f"{device.role}: its camera's intrinsics are unknown, so the images cannot show "
+                "whether its poses have the expected axes, units and quaternion order.",
+                do="Calibrate it once (calibrate intrinsics), and give the file to the import or recording.",
                 is_fatal=False,
             )
         )
@@ -307,7 +304,7 @@ def _device(device: Device) -> list[Reason]:
 
 
 def _sizes(device: Device) -> list[Reason]:
-    """Whether its camera's file is of pictures like its own: others' intrinsics put everything elsewhere."""
+    """Whether the camera file is for images of the recorded size."""
     sizes = {"capture.json": device.info.size}
     try:
         if device.info.camera is not None:
@@ -318,19 +315,19 @@ def _sizes(device: Device) -> list[Reason]:
         return [
             Reason(
                 name="camera-unreadable",
-                what=f"{device.role}: its camera's file is none: {error}.",
+                what=f"{device.role}: its camera file is invalid: {error}.",
                 do="Give the file that `calibrate intrinsics` wrote, and import again.",
             )
         ]
     known = {name: tuple(size) for name, size in sizes.items() if size is not None}
     if len(set(known.values())) <= 1:
         return []
-    said = ", ".join(f"{w}x{h} by {name}" for name, (h, w) in known.items())
+    sizes_found = ", ".join(f"{w}x{h} by {name}" for name, (h, w) in known.items())
     return [
         Reason(
             name="camera-of-another-size",
-            what=f"{device.role}: its pictures are {said}.",
-            do="Measure the camera at the size that is recorded, and import again with that file.",
+            what=f"{device.role}: expected images of one size, got {sizes_found}.",
+            do="Calibrate the camera at the recorded size, and import again with that file.",
         )
     ]
 
@@ -348,8 +345,8 @@ def _demonstration(
         reasons.append(
             Reason(
                 name="too-short",
-                what=f"it is {seconds:.2f} s long, {limits.least_s:g} are needed.",
-                do="Mark its begin before, and its end after the motion.",
+                what=f"it is {seconds:.2f} s long, expected at least {limits.least_s:g} s.",
+                do="Mark its beginning before the motion, and its end after it.",
             )
         )
     for role, device in devices.items():
@@ -363,7 +360,7 @@ def _demonstration(
 
 
 def on_clock_of(role: str, clocks: Mapping[str, ClockFit], *t_ns: int) -> Sequence[int]:
-    """Times of the chest's clock on that device's; the same, where the two are not joined."""
+    """Convert times from the chest's clock to that device's; unchanged where the two are not joined."""
     if role not in clocks:
         return t_ns
     return [int(t) for t in clocks[role].b_of_a(np.array(t_ns, dtype=np.int64))]

@@ -1,8 +1,8 @@
-"""Whether poses stand as they should: which way is up, whose quaternion order they are in, how the IMU sits.
+"""Checks conventions of poses against gravity: up axis, quaternion order, and the rotation of the IMU.
 
-An accelerometer's mean, turned into the world, points up and is 9.81 m/s^2 long, as long as a device does
-not gather speed. A chest's camera without one is upright as its wearer is. Where that fails, the usual
-mistakes are tried one by one: what makes it right is what is wrong.
+An accelerometer's mean, rotated into the world, points up and is 9.81 m/s^2 long unless the device gains
+speed. A chest camera without an accelerometer is as upright as its wearer. Where that fails, the usual
+mistakes are tried one by one: the one whose correction restores gravity is reported.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ from robot_runtime.core.values.pose_rows import rotations_from_quaternions
 
 GRAVITY = 9.81
 MOST_TILT = np.deg2rad(10.0)
-"""Between up by the accelerometer and up by the poses; biases and steps make up 1 or 2 degrees."""
+"""Largest angle between up by the accelerometer and by the poses; biases and steps cause 1 or 2 degrees."""
 LEAST_UPRIGHT = 0.5
-"""Mean cosine between a chest camera's down (its y) and the world's down: pitched by 60 degrees."""
+"""Least mean cosine between a chest camera's down (its y) and the world's down: pitched by 60 degrees."""
 MOST_IMU_TURN = np.deg2rad(1.5)
 LEAST_SAMPLES = 50
 _LEAST_TURN_RMS = 0.2
 _FLIP_CV = np.diag([1.0, -1.0, -1.0])
 _Z_UP_OF_Y_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
 TILTED = ("y-up", "worlds-tilted")
-"""Reasons by two devices whose worlds differ in which way is up."""
+"""Names of reasons for two devices whose worlds have different up axes."""
 MISTAKES = ("quaternion-order", "y-up", "camera-axes", "y-up-and-camera-axes", "inverted", "gravity")
-"""Reasons that `attitude` gives."""
+"""Names of the reasons that `attitude` gives."""
 _ORDER = "its quaternions are in the order x y z w, under the names of w x y z"
 
 
@@ -52,7 +52,7 @@ def _mistakes(q: np.ndarray) -> Mapping[str, tuple[np.ndarray, str]]:
 
 
 def attitude(role: str, poses: Trajectory, imu: Imu | None) -> list[Reason]:
-    """What is wrong with which way is up in a device's poses; empty: nothing that can be seen."""
+    """Reasons why the up axis of a device's poses is wrong; empty: no fault found."""
     known = poses.tracking != LOST
     q = poses.q[known]
     if len(q) < LEAST_SAMPLES:
@@ -62,22 +62,23 @@ def attitude(role: str, poses: Trajectory, imu: Imu | None) -> list[Reason]:
         if (tilt := _tilt(rotations_from_quaternions(q[rows]), force)) <= MOST_TILT:
             return []
         fits = {name: what for name, (R, what) in _mistakes(q[rows]).items() if _tilt(R, force) <= MOST_TILT}
-        said = f"{role}: up by its accelerometer and up by its poses differ by {np.degrees(tilt):.0f} degrees"
-        return [_reason(said, fits, "check its axes and the pose of its camera, X_device_camera")]
+        angle = f"{np.degrees(tilt):.0f} degrees"
+        finding = f"{role}: up by its accelerometer and up by its poses differ by {angle}"
+        return [_reason(finding, fits, "check its axes and the pose of its camera, X_device_camera")]
     if role != "chest":
         return []
     upright = _upright(rotations_from_quaternions(q))
     if upright >= LEAST_UPRIGHT:
         return []
     fits = {name: what for name, (R, what) in _mistakes(q).items() if _upright(R) >= LEAST_UPRIGHT}
-    said = f"{role}: its camera is not upright (mean cosine to the world's down {upright:.2f})"
+    finding = f"{role}: its camera is not upright (mean cosine to the world's down {upright:.2f})"
     swapped = "check its axes, and that chest and hand are not swapped"
-    reason = _reason(said, fits, swapped)
+    reason = _reason(finding, fits, swapped)
     return [replace(reason, do=f"{reason.do[:-1]}; or {swapped}.") if fits else reason]
 
 
 def imu_turn(role: str, poses: Trajectory, imu: Imu) -> list[Reason]:
-    """Whether the gyroscope turns about other axes than the camera, though it is said to be in its frame."""
+    """Check that the gyroscope, declared in the camera's frame, turns about the camera's axes."""
     found = _rates(poses, imu)
     if found is None:
         return []
@@ -99,20 +100,20 @@ def imu_turn(role: str, poses: Trajectory, imu: Imu) -> list[Reason]:
     ]
 
 
-def _reason(said: str, fits: Mapping[str, str], otherwise: str) -> Reason:
+def _reason(finding: str, fits: Mapping[str, str], otherwise: str) -> Reason:
     if not fits:
-        return Reason(name="gravity", what=f"{said}.", do=f"{otherwise[0].upper()}{otherwise[1:]}.")
+        return Reason(name="gravity", what=f"{finding}.", do=f"{otherwise[0].upper()}{otherwise[1:]}.")
     name, what = next(iter(fits.items()))
     also = f" (or {' or '.join(list(fits.values())[1:])})" if len(fits) > 1 else ""
     return Reason(
         name=name,
-        what=f"{said}; all is well if {what}{also}.",
-        do="Import it again with the convention that it was written in, or mend its adapter.",
+        what=f"{finding}; they agree if {what}{also}.",
+        do="Import it again with the convention that it was written in, or fix its adapter.",
     )
 
 
 def _specific_force(t_ns: np.ndarray, imu: Imu) -> tuple[np.ndarray, np.ndarray] | None:
-    """(rows of the poses, (M, 3) means of what was measured around them)."""
+    """(rows of the poses, (M, 3) mean measurements around them)."""
     inside = (
         np.flatnonzero((t_ns > imu.t_ns[0]) & (t_ns < imu.t_ns[-1])) if len(imu) > 1 else np.zeros(0, int)
     )
@@ -154,7 +155,7 @@ def _rates(poses: Trajectory, imu: Imu) -> tuple[np.ndarray, np.ndarray] | None:
     gyro = np.stack([np.interp(at, since, column) for column in imu.w.T], axis=1)
     centred = gyro - gyro.mean(axis=0)
     variances = np.linalg.eigvalsh(centred.T @ centred / len(centred))
-    spread = np.sqrt(np.maximum(variances, 0.0))  # of a gyroscope that says the same all the time, -1e-20
-    if spread[1] < _LEAST_TURN_RMS:  # about one axis alone, a turn about that axis cannot be seen
+    spread = np.sqrt(np.maximum(variances, 0.0))  # -1e-20 for a gyroscope with constant output
+    if spread[1] < _LEAST_TURN_RMS:  # about one axis alone, rotation about that axis is unobservable
         return None
     return rates - rates.mean(axis=0), centred

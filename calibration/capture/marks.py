@@ -1,7 +1,7 @@
-"""From marks to demonstrations: `spans_of` pairs what was begun with what was ended.
+"""Turns marks into demonstrations: `spans_of` pairs beginnings with ends.
 
 marks     begin     end   begin    discard   begin  begin      end
-spans     [ demo 0  )     [ discarded )      ?      [ demo 1   )      ?: begun twice, said
+spans     [ demo 0  )     [ discarded )      ?      [ demo 1   )      ?: begun twice, reported
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,25 @@ class Demonstration:
     """One demonstration's span [begin, end), chest's clock."""
 
     number: int
-    """Counted from 0, of those that were kept."""
+    """Number among the demonstrations that were kept, from 0."""
     begin_ns: int
     end_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """What the marks of a capture come to."""
+    """Spans that the marks of a capture define."""
 
     demonstrations: tuple[Demonstration, ...]
     discarded: tuple[tuple[int, int], ...]
     clips: Mapping[str, tuple[tuple[int, int], ...]]
     """`anchor`, `sync`, `lean` -> spans (begin_ns, end_ns), chest's clock."""
     unpaired: tuple[Mark, ...]
-    """Begun and never ended, or ended and never begun."""
+    """Marks of spans that were begun and never ended, or ended and never begun."""
 
 
 def spans_of(marks: Sequence[Mark]) -> Spans:
-    """Of marks in their order in time; a span that is begun twice begins the second time."""
+    """Pair marks in order of time; a span that is begun twice begins the second time."""
     demonstrations: list[Demonstration] = []
     discarded, unpaired = [], []
     clips: dict[str, list[tuple[int, int]]] = {clip: [] for clip in CLIPS}

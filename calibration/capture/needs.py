@@ -1,4 +1,4 @@
-"""What labels will ask of a capture and it does not have: said while it can still be given."""
+"""Reports what labels need and a capture lacks, while it can still be supplied."""
 
 from collections.abc import Sequence
 
@@ -7,30 +7,30 @@ from calibration.verdict import Reason
 
 
 def of_roles(capture: RawCapture) -> list[Reason]:
-    """A chest and a hand."""
+    """Check that there are a chest and a hand."""
     roles = set(capture.devices)
     if "chest" in roles and len(roles) > 1:
         return []
     return [
         Reason(
             name="device-missing",
-            what=f"labels need a chest and a hand, this capture has {', '.join(sorted(roles))}.",
-            do="Import or record both at once, as --chest and --hand: what is added to this capture later "
-            "is a part of its own.",
+            what=f"labels need a chest and a hand, got {', '.join(sorted(roles))}.",
+            do="Import or record both at once, as --chest and --hand: devices added to this capture later "
+            "become a separate part.",
         )
     ]
 
 
 def of_marks(capture: RawCapture) -> list[Reason]:
-    """Demonstrations, and the clips that join the devices. InvalidValueError: marks cannot be read."""
+    """Check for demonstrations and the clips that join devices. InvalidValueError: marks are unreadable."""
     out = []
     spans = capture.spans
     if spans.unpaired:
-        said = ", ".join(f"{m.what} at {m.t_ns} ns" for m in spans.unpaired[:5])
+        listed = ", ".join(f"{m.what} at {m.t_ns} ns" for m in spans.unpaired[:5])
         out.append(
             Reason(
                 name="marks-unpaired",
-                what=f"{len(spans.unpaired)} marks have no partner and are left out: {said}.",
+                what=f"{len(spans.unpaired)} marks have no partner and are left out: {listed}.",
                 do="End each demonstration that was begun; what lies between such marks is in no "
                 "demonstration.",
                 is_fatal=False,
@@ -48,7 +48,7 @@ def of_marks(capture: RawCapture) -> list[Reason]:
         out.append(
             Reason(
                 name="no-anchor",
-                what="no anchor clip is marked, so nobody knows where the hand's world lies in the chest's.",
+                what="no anchor clip is marked, so the pose of the hand's world in the chest's is unknown.",
                 do="Show the board to both cameras at the start and at the end (clip anchor: key a, or a "
                 "line of --marks).",
                 is_fatal=False,
@@ -58,7 +58,7 @@ def of_marks(capture: RawCapture) -> list[Reason]:
         out.append(
             Reason(
                 name="no-lean",
-                what="no lean clip is marked, so the point that the wearer leans about is not known.",
+                what="no lean clip is marked, so the point that the wearer leans about is unknown.",
                 do="Lean forward and sideways with feet still, once (clip lean: key l, or a line of "
                 "--marks).",
                 is_fatal=False,
@@ -68,7 +68,7 @@ def of_marks(capture: RawCapture) -> list[Reason]:
 
 
 def of_measures(capture: RawCapture, roles: Sequence[str]) -> list[Reason]:
-    """What somebody measures: the floor, where the TCP is, how far the gripper is open.
+    """Check for measured quantities: floor height, TCP pose, gripper width.
 
     roles: of the devices that can be read.
     """
@@ -77,7 +77,7 @@ def of_measures(capture: RawCapture, roles: Sequence[str]) -> list[Reason]:
         out.append(
             Reason(
                 name="no-floor",
-                what="nothing says where the floor is, and labels count heights from it.",
+                what="the height of the floor is undeclared, and labels measure heights from it.",
                 do="Give the height of the lying board or of the chest's camera to `capture label` "
                 "(--board-height-m, --chest-height-m), or next time to the import or in the rig's file.",
                 is_fatal=False,
@@ -91,7 +91,7 @@ def of_measures(capture: RawCapture, roles: Sequence[str]) -> list[Reason]:
             out.append(
                 Reason(
                     name="no-tcp",
-                    what=f"{role}: nothing says where the TCP is in its camera, which labels need.",
+                    what=f"{role}: the pose of the TCP in its camera, which labels need, is undeclared.",
                     do="`calibrate tcp` finds it; give its file to `capture label --tcp`, or to the import "
                     "(tcp=FILE) or the rig's file before.",
                     is_fatal=False,
@@ -101,7 +101,7 @@ def of_measures(capture: RawCapture, roles: Sequence[str]) -> list[Reason]:
             out.append(
                 Reason(
                     name="no-width",
-                    what=f"{role}: nothing says how far its gripper is open, so labels have no gripper.",
+                    what=f"{role}: the width of its gripper is not measured, so labels have no gripper.",
                     do="Give its widths (gripper=FILE), or film tags on its fingers (gripper=tags).",
                     is_fatal=False,
                 )

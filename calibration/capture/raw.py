@@ -1,14 +1,14 @@
-"""A capture on disk, its raw zone: `RawCapture` reads it, `CaptureWriter` writes it.
+"""The raw zone of a capture on disk: `RawCapture` reads it, `CaptureWriter` writes it.
 
 CAPTURE/   capture.json    version, task, person, when, board, devices by role (chest, hand, ...)
-           chest/ hand/    video.mp4 frames.csv poses.csv imu.csv gripper.csv tags.csv, as far as there are
+           chest/ hand/    video.mp4 frames.csv poses.csv imu.csv gripper.csv tags.csv, where present
            marks.csv       demonstrations and calibration clips, chest's clock
-           glimpses.csv corners.csv      what a detector saw, if it ran already
+           glimpses.csv corners.csv      detections, if a detector ran already
            calibration/    copies of the cameras' and the board's files
-           source/         files of a device's own, as they came
-           checksums.json  of every file, when the capture was closed
-           part-2/ ...     recorded later, each a capture of its own: other worlds, other clocks
-           derived/        made from it; can be deleted
+           source/         a device's own files, unchanged
+           checksums.json  of every file, written when the capture is closed
+           part-2/ ...     recorded later, each a capture in itself: other worlds, other clocks
+           derived/        computed from it; can be deleted
 """
 
 import json
@@ -55,19 +55,19 @@ __all__ = ["CaptureWriter", "Device", "RawCapture", "parts_of"]
 
 
 class Device:
-    """What one device of a capture gave; each file is read when it is asked for, once.
+    """The data of one device of a capture; each file is read lazily, once.
 
-    InvalidValueError names file, line, what was expected and what came.
+    InvalidValueError names file, line, expected and actual value.
     """
 
     def __init__(self, role: str, folder: Path, info: DeviceInfo, *, is_closed: bool) -> None:
         self.role, self.folder, self.info, self._is_closed = role, folder, info, is_closed
         self.cut: list[str] = []
-        """Files that end in the middle of a row or a fragment, of those read so far."""
+        """Files among those read so far that end in the middle of a row or a fragment."""
 
     @cached_property
     def frames(self) -> Frames:
-        """When its pictures were taken; of a video that was cut, those that are there. May be of none."""
+        """Capture times of its images; for a video that was cut, of the remaining ones. May be empty."""
         table = self._read("frames.csv", tables.FRAMES)
         if table is None:
             none = np.zeros(0, dtype=np.int64)
@@ -111,7 +111,7 @@ class Device:
 
     @cached_property
     def imu(self) -> Imu | None:
-        """What its inertial sensors measured; None: it has none."""
+        """Measurements of its inertial sensors; None: it has none."""
         table = self._read("imu.csv", tables.IMU)
         if table is None:
             return None
@@ -120,7 +120,7 @@ class Device:
 
     @cached_property
     def gripper(self) -> Widths | None:
-        """How far its gripper was open; None: it does not measure that."""
+        """Measured gripper widths; None: it does not measure them."""
         table = self._read("gripper.csv", tables.GRIPPER)
         if table is None:
             return None
@@ -129,7 +129,7 @@ class Device:
 
     @cached_property
     def tags(self) -> Tags | None:
-        """Tags that were found in its pictures already; None: nobody looked."""
+        """Tags already detected in its images; None: no detector ran."""
         table = self._read("tags.csv", tables.TAGS)
         if table is None:
             return None
@@ -145,12 +145,12 @@ class Device:
 
     @cached_property
     def num_pictures(self) -> int:
-        """How many pictures its video really has; 0 without one."""
+        """Number of images that its video really has; 0 without a video."""
         return 0 if self.video is None else count_pictures(self.video)
 
     def pictures(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
-        """(index, t_ns, (height, width, 3) uint8 RGB) of the frames [start, stop), numbers and not times:
-        `frames.span(start_ns, stop_ns)` says which lie between two times.
+        """(index, t_ns, (height, width, 3) uint8 RGB) of the frames [start, stop), indices and not times:
+        `frames.span(start_ns, stop_ns)` gives the indices between two times.
 
         InvalidValueError: it has no video.
         """
@@ -167,7 +167,7 @@ class Device:
 
 
 class RawCapture:
-    """One part of a capture, as it was written; nothing here writes."""
+    """Reads one part of a capture; it never writes."""
 
     def __init__(self, path: Path, setup: Setup, when: str) -> None:
         self.path, self.setup, self.when = path, setup, when
@@ -176,60 +176,60 @@ class RawCapture:
             for role, info in setup.devices.items()
         }
         self.cut: list[str] = []
-        """Tables beside the devices' that end in the middle of a row, of those read so far."""
+        """The capture's own tables, among those read so far, that end in the middle of a row."""
 
     @classmethod
     def open(cls, path: Path | str) -> "RawCapture":
-        """Read what it says of itself; InvalidValueError: it is no capture, or of another version."""
+        """Read its capture.json; InvalidValueError: it is not a capture, or of another version."""
         path = Path(path)
         file = path / CAPTURE_FILE
         if not file.is_file():
             raise InvalidValueError(f"{path} is no capture: there is no {CAPTURE_FILE} in it")
-        said = _json(file)
-        if said.get("version") != VERSION:
-            raise InvalidValueError(f"{file}: expected version {VERSION}, got {said.get('version')!r}")
+        declared = _json(file)
+        if declared.get("version") != VERSION:
+            raise InvalidValueError(f"{file}: expected version {VERSION}, got {declared.get('version')!r}")
         try:
             setup = Setup(
-                devices={role: _device_info(path, each) for role, each in said["devices"].items()},
-                task=str(said["task"]),
-                person=str(said["person"]),
-                board=None if said["board"] is None else _json(_inside(path, said["board"])),
-                more=said.get("more", {}),
+                devices={role: _device_info(path, each) for role, each in declared["devices"].items()},
+                task=str(declared["task"]),
+                person=str(declared["person"]),
+                board=None if declared["board"] is None else _json(_inside(path, declared["board"])),
+                more=declared.get("more", {}),
             )
-            return cls(path, setup, str(said["when"]))
+            return cls(path, setup, str(declared["when"]))
         except InvalidValueError as error:
             where = "" if str(error).startswith(str(path)) else f"{file}: "
             raise InvalidValueError(f"{where}{error}") from error
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-            raise InvalidValueError(f"{file} is not what a capture says of itself: {error!r}") from error
+            raise InvalidValueError(f"{file}: expected the fields of a capture, got {error!r}") from error
 
     def supply_tcp(self, role: str, X_HE: pin.SE3) -> None:
-        """Where the TCP is in a hand's camera, found after it was recorded; nothing is written."""
+        """Set the TCP's pose in a hand's camera, found after the recording; nothing is written."""
         self.devices[role].info = replace(self.devices[role].info, X_HE=X_HE)
 
     @property
     def task(self) -> str:
-        """What is demonstrated, in words."""
+        """The demonstrated task in words."""
         return self.setup.task
 
     @property
     def board(self) -> Mapping[str, Any] | None:
-        """A `Board.to_dict()`."""
+        """The board as `Board.to_dict()`; None: captured without one."""
         return self.setup.board
 
     @property
     def derived(self) -> Path:
-        """Where what is made from it lies; may not be there yet."""
+        """Folder of what is computed from it; may not exist yet."""
         return self.path / DERIVED
 
     @property
     def is_closed(self) -> bool:
-        """Whether its recording ended in an orderly way."""
+        """Whether its recording was closed properly."""
         return (self.path / CHECKSUMS_FILE).is_file()
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
-        """In their order in time; what ends comes before what begins at that time."""
+        """Marks in order of time; at the same time, ends come before beginnings."""
         table = self._read("marks.csv", tables.MARKS)
         if table is None:
             return ()
@@ -248,16 +248,16 @@ class RawCapture:
         return spans_of(self.marks)
 
     def demonstrations(self) -> tuple[Demonstration, ...]:
-        """Those that were begun and ended and not discarded, in their order."""
+        """Demonstrations that were begun and ended and not discarded, in order."""
         return self.spans.demonstrations
 
     def clips(self, what: str) -> tuple[tuple[int, int], ...]:
-        """Spans (begin_ns, end_ns), chest's clock, of `anchor`, `sync` or `lean`."""
+        """Spans (begin_ns, end_ns) of `anchor`, `sync` or `lean` clips, chest's clock."""
         return self.spans.clips[what]
 
     @cached_property
     def glimpses(self) -> Glimpses | None:
-        """What an object detector saw; None: none ran."""
+        """Detections of an object detector; None: none ran."""
         table = self._read("glimpses.csv", tables.GLIMPSES)
         if table is None:
             return None
@@ -266,7 +266,7 @@ class RawCapture:
 
     @cached_property
     def corners(self) -> Mapping[str, BoardCorners]:
-        """By role: the board's corners, where they were found already; empty: nobody looked."""
+        """Role -> the board's corners, where already detected; empty: no detector ran."""
         table = self._read("corners.csv", tables.CORNERS)
         if table is None:
             return {}
@@ -278,7 +278,7 @@ class RawCapture:
         return out
 
     def changed(self) -> list[str]:
-        """Files that are not what the checksums say, in sentences; empty: all are. Reads every byte."""
+        """Sentences on files that differ from their checksums; empty: none does. Reads every byte."""
         if not self.is_closed:
             return []
         sums = _json(self.path / CHECKSUMS_FILE)
@@ -291,14 +291,14 @@ class RawCapture:
                 out.append(f"{name} has been changed since it was recorded")
         there = {path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if path.is_file()}
         new = sorted(name for name in there - set(sums) if is_raw(self.path / name, self.path))
-        return out + [f"{name} was put there after the recording" for name in new]
+        return out + [f"{name} was added after the recording" for name in new]
 
     def _read(self, name: str, layout: tables.Layout) -> tables.Table | None:
         return _table(self.path / name, layout, self.cut)
 
 
 def parts_of(path: Path | str) -> list[Path]:
-    """The folder itself and the parts that were recorded later; each is opened alone."""
+    """The folder itself and the parts that were recorded later; open each separately."""
     path = Path(path)
     found = (each for each in path.glob("part-*") if each.name.removeprefix("part-").isdecimal())
     later = [each for each in found if (each / CAPTURE_FILE).is_file()]
@@ -306,7 +306,7 @@ def parts_of(path: Path | str) -> list[Path]:
 
 
 def _table(path: Path, layout: tables.Layout, cut: list[str]) -> tables.Table | None:
-    """None: there is none. Its name is added to those that are cut, if it is."""
+    """The table in a file; None: no such file. If it is cut, its name is appended to `cut`."""
     if not path.is_file():
         return None
     table = tables.read(path, layout)
@@ -330,27 +330,29 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _inside(capture: Path, name: str) -> Path:
-    """A file of the capture's own; InvalidValueError: the name leads out of it."""
+    """Path of a file inside the capture; InvalidValueError: the name points outside."""
     path = capture / name
     if not path.resolve().is_relative_to(capture.resolve()):
-        raise InvalidValueError(f"{capture / CAPTURE_FILE}: {name} leads out of the capture; copy it into it")
+        raise InvalidValueError(
+            f"{capture / CAPTURE_FILE}: {name} points outside the capture; copy the file into it"
+        )
     return path
 
 
-def _device_info(path: Path, said: Mapping[str, Any]) -> DeviceInfo:
+def _device_info(path: Path, declared: Mapping[str, Any]) -> DeviceInfo:
     return DeviceInfo(
-        kind=str(said["kind"]),
-        size=None if said["size"] is None else (int(said["size"][0]), int(said["size"][1])),
-        fps=None if said["fps"] is None else float(said["fps"]),
-        camera=None if said["camera"] is None else _json(_inside(path, said["camera"])),
-        X_device_camera=_pose(said["pose_device_camera"]),
-        X_HE=_pose(said["pose_camera_tcp"]),
-        gripper=said["gripper"],
-        source=str(said["source"]),
+        kind=str(declared["kind"]),
+        size=None if declared["size"] is None else (int(declared["size"][0]), int(declared["size"][1])),
+        fps=None if declared["fps"] is None else float(declared["fps"]),
+        camera=None if declared["camera"] is None else _json(_inside(path, declared["camera"])),
+        X_device_camera=_pose(declared["pose_device_camera"]),
+        X_HE=_pose(declared["pose_camera_tcp"]),
+        gripper=declared["gripper"],
+        source=str(declared["source"]),
     )
 
 
-def _pose(said: Mapping[str, Any] | None) -> pin.SE3 | None:
-    if said is None:
+def _pose(values: Mapping[str, Any] | None) -> pin.SE3 | None:
+    if values is None:
         return None
-    return pose_from_json({"p": said["place_m"], "q_wxyz": said["quaternion_wxyz"]})
+    return pose_from_json({"p": values["place_m"], "q_wxyz": values["quaternion_wxyz"]})

@@ -1,4 +1,4 @@
-"""Whether a hand is where a hand can be, seen from the chest: too far, behind, or on the other side."""
+"""Checks that a hand is within reach of the chest: not too far, behind, or on the other side."""
 
 import numpy as np
 import pinocchio as pin
@@ -10,10 +10,10 @@ from calibration.verdict import Reason
 from robot_runtime.core.values.action import NS_PER_S
 
 MOST_REACH = 1.3
-"""[m] from a chest's camera to a camera on a hand, with a tool in it."""
+"""Largest distance [m] from a chest camera to a camera on a hand that holds a tool."""
 _STEP_NS = NS_PER_S // 10
 _OFF_SIDE = 0.1
-"""[m] by which a left hand's mean may lie on the right."""
+"""Largest distance [m] by which a left hand's mean may lie on the right."""
 
 
 def misplaced(
@@ -24,7 +24,7 @@ def misplaced(
     X_WcWh: pin.SE3,
     span: tuple[int, int],
 ) -> list[Reason]:
-    """What is wrong with where a hand is in one demonstration; span: [begin, end), chest's clock."""
+    """Faults of a hand's position in one demonstration; span: [begin, end), chest's clock."""
     t_ns = np.arange(span[0], span[1], _STEP_NS, dtype=np.int64)
     hand_ns = t_ns if clock is None else clock.b_of_a(t_ns)
     inside = (t_ns >= chest.poses.t_ns[0]) & (t_ns <= chest.poses.t_ns[-1])
@@ -54,7 +54,7 @@ def misplaced(
             Reason(
                 name="sides-swapped",
                 what=f"{role}: it is on the {other} for most of the time, {abs(p_CH[:, 0].mean()):.2f} m.",
-                do="Left and right are swapped: import again with the roles the other way round.",
+                do="Left and right are swapped: import again with the roles exchanged.",
                 is_fatal=False,
             )
         ]

@@ -1,4 +1,4 @@
-"""What is wrong with one device's data in one stretch of time: `look`. Pure; all limits in `Limits`."""
+"""Finds faults in one device's data over a span of time: `look`. Pure; all limits are in `Limits`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,40 +13,41 @@ from robot_runtime.core.values.action import NS_PER_S
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a demonstration is refused for; nobody moves as fast, no tracking that works is as bad."""
+    """Limits beyond which a demonstration is refused; people move slower, and working tracking is better."""
 
     least_s: float = 1.0
-    """A demonstration's length."""
+    """Shortest demonstration."""
     most_lost_s: float = 0.1
-    """In one piece."""
+    """Longest contiguous loss."""
     most_limited: float = 0.05
-    """Share of poses, above which it is said; four times as many are fatal."""
+    """Share of poses above which it is reported; four times as many are fatal."""
     most_gap_s: float = 0.1
-    """Between poses."""
+    """Longest time between poses."""
     hand_speed: float = 5.0
     """[m/s]."""
     chest_speed: float = 3.0
     """[m/s]."""
     jump_m: float = 0.015
     jump_rad: float = np.deg2rad(2.0)
-    """What a pose may differ from the motion before and after it, beside what people accelerate by."""
+    """How far a pose may differ from the motion before and after it, beyond what people accelerate by."""
     acceleration: float = 30.0
-    """[m/s^2] of a hand; sets what a jump is where poses are far apart."""
+    """Acceleration of a hand [m/s^2]; sets what counts as a jump where poses are far apart."""
     turn_acceleration: float = 300.0
     """[rad/s^2]."""
     freeze_s: float = 0.5
-    """Poses that are the same to the last bit."""
+    """Longest run of poses that are the same to the last bit."""
     most_dropped: float = 0.02
-    """Share of pictures."""
+    """Largest share of missing images."""
     most_picture_gap_s: float = 0.2
     least_tags: float = 0.9
-    """Share of a hand's pictures with the gripper's tags, below which it is said; below 0.6 is fatal."""
+    """Share of a hand's images with the gripper's tags below which it is reported; below 0.6 is fatal."""
 
 
 def look(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> list[Reason]:
-    """
+    """Find faults of a device in [start, stop).
+
     start_ns, stop_ns: on this device's clock.
-    InvalidValueError: one of its files cannot be read.
+    InvalidValueError: one of its files is unreadable.
     """
     name, poses = device.role, device.poses
     late_s = max(poses.t_ns[0] - start_ns, stop_ns - 1 - poses.t_ns[-1]) / NS_PER_S
@@ -54,7 +55,7 @@ def look(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> list[Re
         return [
             Reason(
                 name="no-poses",
-                what=f"{name}: its poses miss {late_s:.1f} s of it.",
+                what=f"{name}: its poses are missing for {late_s:.1f} s of it.",
                 do="Begin after both devices track, and end before one is stopped; or its clock is not "
                 "joined.",
             )
@@ -76,7 +77,7 @@ def look(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> list[Re
 
 
 def clock_jumps(device: Device) -> list[Reason]:
-    """Moments at which all streams of a device pause together: its clock was set, its data not lost."""
+    """Find moments at which all streams of a device pause together: its clock was set, no data was lost."""
     streams = [device.poses.t_ns]
     streams += [device.imu.t_ns] if device.imu is not None else []
     streams += [device.frames.t_ns] if len(device.frames) else []
@@ -88,24 +89,24 @@ def clock_jumps(device: Device) -> list[Reason]:
     for start_ns, stop_ns in _gaps(quickest, 2.5):
         if all(_pauses(t_ns, start_ns, stop_ns) for t_ns in streams):
             jumps.append((start_ns, (stop_ns - start_ns - int(np.median(np.diff(quickest)))) / 1e6))
-    told = [(t_ns, by_ms, _has_passed(device.poses, t_ns)) for t_ns, by_ms in jumps]
-    wrong = [(t_ns, by_ms) for t_ns, by_ms, has_passed in told if not has_passed]
+    judged = [(t_ns, by_ms, _has_passed(device.poses, t_ns)) for t_ns, by_ms in jumps]
+    wrong = [(t_ns, by_ms) for t_ns, by_ms, has_passed in judged if not has_passed]
     if not wrong:
         return []
     at = ", ".join(f"{_s(t, int(quickest[0]))} ({by:+.0f} ms)" for t, by in wrong[:5])
     return [
         Reason(
             name="clock-jump",
-            what=f"{device.role}: all that it measured pauses together, {len(wrong)} times: at {at}.",
+            what=f"{device.role}: all its streams pause together, {len(wrong)} times: at {at}.",
             do="Its clock was set while it recorded: turn automatic time off, and record again. Or it hung.",
-            is_fatal=any(has_passed is False for _, _, has_passed in told),
+            is_fatal=any(has_passed is False for _, _, has_passed in judged),
         )
     ]
 
 
 def _has_passed(poses: Trajectory, start_ns: int) -> bool | None:
-    """Whether a device moved on during a pause as if its time had passed: it hung, its clock is right.
-    None: it hardly moved, so nobody can say."""
+    """Whether a device moved on during a pause as if the time had passed: it hung, and its clock is right.
+    None: it hardly moved, so this is undetermined."""
     i = int(np.clip(np.searchsorted(poses.t_ns, start_ns, side="right"), 3, len(poses) - 3))
     i = i - 1 + int(np.argmax(np.diff(poses.t_ns[i - 2 : i + 2])))  # the pause: from i - 1 to i
     gap_s = float(poses.t_ns[i] - poses.t_ns[i - 1]) / NS_PER_S
@@ -121,16 +122,16 @@ def _has_passed(poses: Trajectory, start_ns: int) -> bool | None:
 
 
 def _pose_gap(name: str, at: np.ndarray, start_ns: int, stop_ns: int, limits: Limits) -> Iterator[Reason]:
-    """The longest time without a pose; from the begin to the first one, and from the last one to the end,
-    too: a stretch with hardly any pose in it has no two neighbours to look between."""
+    """Check the longest time without a pose, including the time before the first and after the last one: a
+    stretch with hardly any poses has no two neighbours to compare."""
     gaps_s = np.diff(np.concatenate([[start_ns], at, [stop_ns]])) / NS_PER_S
     i = int(np.argmax(gaps_s))
     into_s = float(gaps_s[:i].sum())
     if gaps_s[i] > limits.most_gap_s or len(at) < 2:
         yield Reason(
             name="pose-gap",
-            what=f"{name}: no poses for {gaps_s[i]:.2f} s, {into_s:.1f} s into it, {len(at)} in all.",
-            do="Demonstrate again; the device is too hot or too busy if that happens often.",
+            what=f"{name}: no poses for {gaps_s[i]:.2f} s, {into_s:.1f} s into it, {len(at)} in total.",
+            do="Demonstrate again; if that happens often, the device is too hot or too busy.",
         )
 
 
@@ -142,7 +143,7 @@ def _tracking(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> It
                 name="tracking-lost",
                 what=f"{name}: tracking was lost for {lost_s:.1f} s, {_s(poses.t_ns[first], start_ns)} into "
                 "it.",
-                do="Demonstrate again: slower turns, more light, and a view with texture in it.",
+                do="Demonstrate again, with slower turns, more light, and texture in view.",
             )
             break
     limited = float((poses.tracking == LIMITED).mean())
@@ -150,7 +151,7 @@ def _tracking(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> It
         yield Reason(
             name="tracking-limited",
             what=f"{name}: tracking was limited in {100 * limited:.0f} % of its poses.",
-            do="More light, slower turns; clean the lens.",
+            do="Add light, turn slower, and clean the lens.",
             is_fatal=limited > 4.0 * limits.most_limited,
         )
 
@@ -168,13 +169,13 @@ def _speeds(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Iter
             what=f"{name}: it moves at {speed[i]:.1f} m/s, {_s(t_ns[i], start_ns)} into it; people stay "
             "below "
             f"{most:g}.",
-            do="Check that its places are in metres and its times in nanoseconds; else tracking slipped: "
+            do="Check that its positions are in metres and its times in nanoseconds; else tracking slipped: "
             "again.",
         )
 
 
 def _jumps(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Iterator[Reason]:
-    """Steps that neither the motion before nor the one after explains."""
+    """Find steps that neither the motion before nor the motion after explains."""
     known = _known(poses)
     if len(known) < 5:
         return
@@ -196,7 +197,7 @@ def _jumps(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Itera
         what=f"{name}: its pose jumps by {1e3 * off[i]:.0f} mm and {np.degrees(max(0.0, turned[i])):.1f} "
         "degrees, "
         f"{_s(known.t_ns[i + 1], start_ns)} into it ({rows.size} such steps).",
-        do="The tracking found its map again: demonstrate again, after walking once through the whole area.",
+        do="Tracking relocalized in its map: walk once through the whole area, then demonstrate again.",
     )
 
 
@@ -210,7 +211,7 @@ def _freezes(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Ite
                 name="pose-freeze",
                 what=f"{name}: its pose is the same to the last bit for {long_s:.1f} s, "
                 f"{_s(poses.t_ns[first], start_ns)} into it.",
-                do="The tracking hung: start its app again, and demonstrate again.",
+                do="Tracking hung: restart its app, and demonstrate again.",
             )
             return
 
@@ -223,8 +224,8 @@ def _dropped(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
     if len(t_ns) < 3:
         yield Reason(
             name="no-pictures",
-            what=f"{device.role}: {len(t_ns)} pictures were taken in it.",
-            do="Begin after its camera runs; or its clock is not joined.",
+            what=f"{device.role}: {len(t_ns)} images were taken in it.",
+            do="Begin when its camera runs; if it did, its clock is not joined.",
         )
         return
     gaps_s = np.diff(t_ns) / NS_PER_S
@@ -235,10 +236,10 @@ def _dropped(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
         i = int(np.argmax(gaps_s))
         yield Reason(
             name="pictures-dropped",
-            what=f"{device.role}: {missing} of {missing + len(t_ns)} pictures are missing, {gaps_s[i]:.2f} "
+            what=f"{device.role}: {missing} of {missing + len(t_ns)} images are missing, {gaps_s[i]:.2f} "
             "s in "
             f"one piece, {_s(t_ns[i], start_ns)} into it.",
-            do="A faster card or disk, fewer pixels, or a cooler device; demonstrate again.",
+            do="Use a faster card or disk, fewer pixels, or a cooler device, and demonstrate again.",
             is_fatal=share > 5.0 * limits.most_dropped or gaps_s.max() > limits.most_picture_gap_s,
         )
 
@@ -250,14 +251,13 @@ def _gripper(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
         tags = device.tags
         rows = device.frames.span(start_ns, stop_ns)
         if tags is None or not len(rows):
-            return  # nobody has looked for them yet
+            return  # no detector has run yet
         seen = np.intersect1d(tags.t_ns, device.frames.t_ns[rows.start : rows.stop])
         share = len(seen) / len(rows)
         if share < limits.least_tags:
             yield Reason(
                 name="gripper-tags",
-                what=f"{device.role}: the gripper's tags are seen in {100 * share:.0f} % of its pictures "
-                "only.",
+                what=f"{device.role}: the gripper's tags are seen in {100 * share:.0f} % of its images only.",
                 do="Clean the tags, light them, and keep them in view.",
                 is_fatal=share < 0.6,
             )
@@ -265,7 +265,7 @@ def _gripper(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
     if device.gripper is None or not len(device.gripper):
         yield Reason(
             name="no-gripper",
-            what=f"{device.role}: its gripper ({device.info.gripper}) is said to be measured, and there is "
+            what=f"{device.role}: its gripper ({device.info.gripper}) is declared as measured, and there is "
             "nothing.",
             do="Check that gripper's cable or stream.",
         )
@@ -285,14 +285,14 @@ def _known(poses: Trajectory) -> Trajectory:
 
 
 def _gaps(t_ns: np.ndarray, times: float) -> list[tuple[int, int]]:
-    """(before, after) of pauses longer than so many of its periods."""
+    """(before, after) indices of pauses longer than that many periods."""
     wide = np.diff(t_ns)
     rows = np.flatnonzero(wide > times * np.median(wide))
     return [(int(t_ns[i]), int(t_ns[i + 1])) for i in rows]
 
 
 def _pauses(t_ns: np.ndarray, start_ns: int, stop_ns: int) -> bool:
-    """Whether a stream's period is longer by about that pause, across it."""
+    """Whether a stream's period is longer by about that pause across it."""
     i = int(np.searchsorted(t_ns, start_ns, side="right"))
     near = np.diff(t_ns[max(0, i - 1) : i + 2])
     longer = near - float(np.median(np.diff(t_ns)))
@@ -300,7 +300,7 @@ def _pauses(t_ns: np.ndarray, start_ns: int, stop_ns: int) -> bool:
 
 
 def _runs(which: np.ndarray) -> list[tuple[int, int]]:
-    """(first, last) of each stretch of true."""
+    """(first, last) index of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], which, [False]]).astype(np.int8)))
     return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 

@@ -1,7 +1,7 @@
-"""The raw zone's tables: CSV files of named columns, each row whole or not there.
+"""Tables of the raw zone: CSV files of named columns, each row complete or absent.
 
-A row is finished by its line's end. A file that a crash or an empty battery has cut ends in the middle of a
-row; that row is left out, and the file is said to be cut.
+A line's end completes a row. A file that a crash or an empty battery has cut ends in the middle of a row;
+that row is left out, and the file is reported as cut.
 """
 
 import math
@@ -18,7 +18,7 @@ INT, REAL, WORD = "whole number", "number", "word"
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a table's columns are called, and what stands in each."""
+    """Names and types of a table's columns."""
 
     columns: tuple[tuple[str, str], ...]
     """(name, `INT`, `REAL` or `WORD`)."""
@@ -62,20 +62,20 @@ GLIMPSES = Layout(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """What was read of one file."""
+    """Contents of one file."""
 
     columns: dict[str, np.ndarray]
     """Name -> (N,) int64, float64 or text."""
     is_cut: bool
-    """The file ends in the middle of a row, which is left out."""
+    """Whether the file ends in the middle of a row, which is left out."""
 
     def rows(self, *names: str) -> np.ndarray:
-        """(N, len(names)) of those columns."""
+        """The named columns as an array (N, len(names))."""
         return np.stack([self.columns[name] for name in names], axis=1)
 
 
 def read(path: Path, layout: Layout) -> Table:
-    """A file of that layout; InvalidValueError names file, line, what was expected and what came."""
+    """Read a file of that layout; InvalidValueError names file, line, expected and actual value."""
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -96,22 +96,22 @@ def read(path: Path, layout: Layout) -> Table:
 
 
 def rising(path: Path, t_ns: np.ndarray, *, strictly: bool = True) -> None:
-    """InvalidValueError: the times of a file do not rise; names the line."""
+    """Check that the times of a file rise; InvalidValueError names the line where they do not."""
     wrong = np.flatnonzero(np.diff(t_ns) <= 0 if strictly else np.diff(t_ns) < 0)
     if wrong.size:
         i = int(wrong[0]) + 1
         raise InvalidValueError(
             f"{path}, line {i + 2}: expected times that rise, got {t_ns[i]} ns after {t_ns[i - 1]} ns: the "
-            "device's clock jumped back, or two recordings lie in one file"
+            "device's clock jumped back, or two recordings are in one file"
         )
 
 
 _BLOCK = 50_000
-"""Rows that are text and numbers at once: an hour of an IMU would otherwise take a gigabyte."""
+"""Rows held as text and numbers at once: an hour of an IMU would otherwise take a gigabyte."""
 
 
 def _block(path: Path, layout: Layout, lines: Sequence[str], first: int) -> dict[str, np.ndarray]:
-    """Some rows of a table by columns; first: the number of their first line in the file."""
+    """Parse rows of a table into columns; first: the number of their first line in the file."""
     rows = [line.rstrip("\r").split(",") for line in lines]
     wanted = len(layout.columns)
     for i, row in enumerate(rows):
@@ -154,11 +154,11 @@ def _is(parse: type, cell: str) -> bool:
 def _text(value: object) -> str:
     if isinstance(value, str):
         if "," in value or "\n" in value or "\r" in value:
-            raise InvalidValueError(f"a word of a table has no comma and no line's end, got {value!r:.60}")
+            raise InvalidValueError(f"expected a word without comma and line end, got {value!r:.60}")
         return value
     if isinstance(value, int | np.integer):
         return str(int(value))
     number = float(value)  # type: ignore[arg-type]
     if not math.isfinite(number):
-        raise InvalidValueError(f"a table has finite numbers, got {number}")
+        raise InvalidValueError(f"expected finite numbers in a table, got {number}")
     return repr(number)

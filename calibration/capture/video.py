@@ -1,9 +1,9 @@
-"""A capture's videos: fragments, so that what a crash has cut is read up to the last whole one.
+"""Videos of a capture, written in fragments: after a crash, all complete fragments can be read.
 
     file        | header | fragment 0      | fragment 1      | fragm     <- cut here
-    pictures             0 1 2 ... 14       15 ... 29          lost: at most the last half second
+    images             0 1 2 ... 14       15 ... 29          lost: at most the last half second
 
-True times of pictures are in frames.csv; the video's own are index / fps.
+True times of images are in frames.csv; the video's own are index / fps.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _KEY_EVERY = 15
 
 
 class FragmentedVideo:
-    """H.264 in a fragmented mp4; the raw zone's, so with little loss."""
+    """Writes H.264 in a fragmented mp4 for the raw zone, with little loss."""
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int]) -> None:
         """size: (height, width), even."""
@@ -38,10 +38,10 @@ class FragmentedVideo:
         self._av, self._size, self._base, self.num_pictures = av, size, 1 / rate, 0
 
     def add(self, rgb: np.ndarray) -> None:
-        """The next picture, (height, width, 3) uint8."""
+        """Append an image, (height, width, 3) uint8."""
         if rgb.shape != (*self._size, 3) or rgb.dtype != np.uint8:
             raise InvalidValueError(
-                f"expected a picture {(*self._size, 3)} uint8, got {rgb.shape} {rgb.dtype}"
+                f"expected an image {(*self._size, 3)} uint8, got {rgb.shape} {rgb.dtype}"
             )
         frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24").reformat(
             format="yuv420p"
@@ -52,15 +52,15 @@ class FragmentedVideo:
         self.num_pictures += 1
 
     def close(self) -> None:
-        """Write what the encoder still holds."""
+        """Flush the encoder and close the file."""
         for packet in self._stream.encode():
             self._file.mux(packet)
         self._file.close()
 
 
 def stamps(path: Path) -> np.ndarray:
-    """(N,) int64 [ns] the video's own times of its pictures in the order they are shown, without decoding
-    them; up to where the file is cut. InvalidValueError: it is no video."""
+    """Presentation times (N,) int64 [ns] of a video's images in display order, without decoding them, up to
+    where the file is cut. InvalidValueError: it is not a video."""
     with opened(path) as file:
         stream = file.streams.video[0]
         base = Fraction(stream.time_base) * 1_000_000_000
@@ -68,19 +68,19 @@ def stamps(path: Path) -> np.ndarray:
 
 
 def count_pictures(path: Path) -> int:
-    """How many pictures a video has, up to where it is cut; InvalidValueError: it is none."""
+    """Number of images in a video, up to where it is cut; InvalidValueError: it is not a video."""
     return len(stamps(path))
 
 
 def size_and_fps(path: Path) -> tuple[tuple[int, int], float]:
-    """((height, width), pictures a second) of a video."""
+    """((height, width), images a second) of a video."""
     with opened(path) as file:
         stream = file.streams.video[0]
         return (stream.height, stream.width), float(stream.average_rate or stream.guessed_rate or 0)
 
 
 def pictures(path: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
-    """(index, (height, width, 3) uint8 RGB) of the pictures in [start, stop), as far as the video goes."""
+    """(index, (height, width, 3) uint8 RGB) of the images in [start, stop), as far as the video goes."""
     import av
 
     with opened(path) as file:
@@ -90,7 +90,7 @@ def pictures(path: Path, start: int = 0, stop: int | None = None) -> Iterator[tu
         index_of = {pts: i for i, pts in enumerate(shown)}
         if not shown[start:stop]:
             return
-        # Variable rates and edited beginnings: a picture is found by its own time, never by start / fps.
+        # Rates vary and beginnings are edited: an image is found by its own time, never by start / fps.
         file.seek(shown[start], stream=stream)
         frames = iter(file.decode(stream))
         while True:
@@ -106,7 +106,7 @@ def pictures(path: Path, start: int = 0, stop: int | None = None) -> Iterator[tu
 
 
 def _shown(file: Any, stream: Any) -> list[int]:
-    """The times of all pictures, in their order; in the stream's own units."""
+    """Times of all images in order, in the stream's own units."""
     import av
 
     found = []
@@ -130,5 +130,5 @@ def opened(path: Path) -> Any:
         raise InvalidValueError(f"{path} is no video that can be read: {error}") from error
     if not file.streams.video:
         file.close()
-        raise InvalidValueError(f"{path} has no pictures in it")
+        raise InvalidValueError(f"{path} has no images in it")
     return file

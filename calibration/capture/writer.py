@@ -1,7 +1,7 @@
-"""The raw zone's writer: `CaptureWriter`. What it has written is never written again.
+"""Writes the raw zone: `CaptureWriter`. It never rewrites what it has written.
 
-Every row is handed to the system when it is given, so a process that is killed loses none of them; `sync`
-brings them to the disk, so a battery that runs empty loses what came after it.
+Every row goes to the operating system at once, so a process that is killed loses none; `sync` brings them to
+the disk, so an empty battery loses only what came after the last sync.
 """
 
 import contextlib
@@ -32,34 +32,34 @@ from robot_runtime.staging import place_beside
 VERSION = 1
 CAPTURE_FILE, CHECKSUMS_FILE, VIDEO_FILE = "capture.json", "checksums.json", "video.mp4"
 DERIVED = "derived"
-"""The folder of what is made from a capture; it can be deleted."""
+"""Folder of what is computed from a capture; it can be deleted."""
 LEAST_FREE = 100 * 2**20
-"""Bytes that a disk has to have left."""
+"""Least free space on the disk [bytes]."""
 _SYNC_EVERY_S = 1.0
 _WORD_OF = {number: word for word, number in TRACKING.items()}
 
 
 class CaptureDiskError(RobotRuntimeError):
-    """The disk is full, or gone; what was written before is kept."""
+    """Raised when the disk is full or gone; what was written before is kept."""
 
 
 class CaptureWriter:
     """Writes one capture, or the next part of one that was begun before; one thread at a time.
 
-    Closed with checksums; one that was never closed is read up to where it was cut.
+    `close` writes checksums; a capture that was never closed is read up to where it was cut.
     """
 
     def __init__(self, path: Path, setup: Setup, *, when: str | None = None, is_whole: bool = False) -> None:
         """
         path: the capture's folder; where it holds one already, the new part is PATH/part-2 and so on.
-        when: by the calendar, ISO 8601; now, if not given.
-        is_whole: for what can be made again: the folder is there when all is written, or not at all.
-        CaptureDiskError: no room.
+        when: date and time, ISO 8601; None: now.
+        is_whole: for data that can be made again: the folder appears once complete, or not at all.
+        CaptureDiskError: not enough space.
         """
         self.setup = setup
         self._target = next_part(Path(path))
         self.path = place_beside(Path(path)) if is_whole else self._target
-        """Where it lies, after `close` for good."""
+        """Folder that is written; after `close`, the final one."""
         self._tables: dict[Path, TextIOWrapper] = {}
         self._videos: dict[str, FragmentedVideo] = {}
         self._num_frames = dict.fromkeys(setup.devices, 0)
@@ -77,33 +77,33 @@ class CaptureWriter:
     # ---- rows ----------------------------------------------------------------------------------------
 
     def picture(self, role: str, t_ns: int, rgb: UInt8[np.ndarray, "h w 3"], *, exposure_ns: int = 0) -> int:
-        """The next picture of a device's video; returns its index.
+        """Append an image to a device's video; returns its index.
 
         t_ns: this device's clock, at mid-exposure of the middle row.
         """
         info = self._device(role)
         if role not in self._videos:
             if info.size is None or info.fps is None:
-                raise InvalidValueError(f"device {role} has pictures: it needs a size and an fps")
+                raise InvalidValueError(f"device {role} has images: it needs a size and an fps")
             self._guard(self._open_video, role, info)
         self._guard(self._videos[role].add, rgb)
         return self.frame(role, t_ns, exposure_ns=exposure_ns)
 
     def frame(self, role: str, t_ns: int, *, exposure_ns: int = 0) -> int:
-        """When a picture was taken, of a device whose video comes otherwise, or not at all; its index."""
+        """Record the capture time of an image whose video is supplied otherwise; returns its index."""
         index = self._num_frames[role]
         self._rows(Path(role, "frames.csv"), tables.FRAMES, [(index, t_ns, exposure_ns)])
         self._num_frames[role] += 1
         return index
 
     def pose(self, role: str, t_ns: int, X_WC: pin.SE3, tracking: int) -> None:
-        """Of a device's camera in its own world, z up; where tracking is lost, the last one known."""
+        """Record a device's camera pose in its world, z up; while tracking is lost, the last known one."""
         q = quaternion_from_rotation(X_WC.rotation)
         self._device(role)
         self._rows(Path(role, "poses.csv"), tables.POSES, [(t_ns, *X_WC.translation, *q, _WORD_OF[tracking])])
 
     def poses(self, role: str, trajectory: Trajectory) -> None:
-        """All at once."""
+        """Record all poses of a trajectory."""
         self._device(role)
         words = [_WORD_OF[int(each)] for each in trajectory.tracking]
         numbers = np.hstack([trajectory.p, trajectory.q]).tolist()
@@ -111,43 +111,43 @@ class CaptureWriter:
         self._rows(Path(role, "poses.csv"), tables.POSES, [(t_ns, *row, word) for t_ns, row, word in rows])
 
     def imu(self, role: str, imu: Imu) -> None:
-        """One sample or many, in the camera's frame if that is known, else in the device's."""
+        """Record IMU samples, in the camera's frame if its pose is known, else in the device's."""
         self._device(role)
         numbers = np.hstack([imu.w, imu.a]).tolist()
         rows = [(t_ns, *row) for t_ns, row in zip(imu.t_ns.tolist(), numbers, strict=True)]
         self._rows(Path(role, "imu.csv"), tables.IMU, rows)
 
     def width(self, role: str, t_ns: int, width_m: float) -> None:
-        """How far a hand's gripper is open."""
+        """Record the width of a hand's gripper."""
         self._device(role)
         self._rows(Path(role, "gripper.csv"), tables.GRIPPER, [(t_ns, width_m)])
 
     def tag(self, role: str, t_ns: int, tag: int, corners: Float[np.ndarray, "4 2"]) -> None:
-        """A tag that was found in a picture, corners in pixels."""
+        """Record a tag detected in an image, corners in pixels."""
         self._device(role)
         self._rows(Path(role, "tags.csv"), tables.TAGS, [(t_ns, tag, *np.asarray(corners).ravel().tolist())])
 
     def corners(
         self, role: str, t_ns: int, index: int, ids: Sequence[int], uv: Float[np.ndarray, "K 2"]
     ) -> None:
-        """The board's corners in a picture, if found already; pixels, centres at whole numbers."""
+        """Record board corners already detected in an image; pixels, centres at whole numbers."""
         self._device(role)
         pairs = zip(ids, np.asarray(uv).tolist(), strict=True)
         rows = [(t_ns, role, index, int(corner), u, v) for corner, (u, v) in pairs]
         self._rows(Path("corners.csv"), tables.CORNERS, rows)
 
     def glimpse(self, role: str, t_ns: int, name: str, p: Sequence[float], sigma: float) -> None:
-        """What an object detector saw: where, in that camera's optical frame [m]."""
+        """Record an object detection: its position in that camera's optical frame [m]."""
         self._device(role)
         self._rows(Path("glimpses.csv"), tables.GLIMPSES, [(t_ns, role, name, *map(float, p), sigma)])
 
     def mark(self, t_ns: int, what: str, by: str) -> None:
-        """On the chest's clock (that of the only device, where there is one alone)."""
+        """Record a mark on the chest's clock (the only device's clock, if there is just one)."""
         mark = Mark(t_ns=int(t_ns), what=what, by=by)
         self._rows(Path("marks.csv"), tables.MARKS, [(mark.t_ns, mark.what, mark.by)])
 
     def copy_video(self, role: str, video: Path, t_ns: Sequence[int], *, exposure_ns: int = 0) -> None:
-        """A device's finished video, byte for byte, and when each of its pictures was taken."""
+        """Copy a device's finished video byte for byte, with the capture time of each image."""
         self._device(role)
         target = self.path / role / VIDEO_FILE
         if target.exists():
@@ -157,8 +157,7 @@ class CaptureWriter:
         self._rows(Path(role, "frames.csv"), tables.FRAMES, rows)
 
     def keep(self, source: Path, name: str) -> None:
-        """A file of the device's own, kept as it came in CAPTURE/source/NAME, or NAME with a number in front
-        if there is one already."""
+        """Copy a device's file unchanged to CAPTURE/source/NAME, prefixed with a number if that exists."""
         target, number = self.path / "source" / name, 2
         self._guard(lambda: target.parent.mkdir(exist_ok=True))
         while target.exists():
@@ -168,7 +167,7 @@ class CaptureWriter:
     # ---- the end -------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Bring what was written to the disk; by itself once a second. CaptureDiskError: hardly any room."""
+        """Flush to the disk; called automatically once a second. CaptureDiskError: hardly any space."""
         self._synced_s = time.monotonic()
         for file in self._tables.values():
             self._guard(lambda file=file: os.fsync(file.fileno()))
@@ -199,11 +198,11 @@ class CaptureWriter:
         else:
             self.close()
 
-    # ---- within --------------------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------------
 
     def _rows(self, name: Path, layout: tables.Layout, rows: Sequence[Sequence[object]]) -> None:
         if self._is_closed:
-            raise InvalidValueError(f"the capture {self.path} is closed; a new part takes more")
+            raise InvalidValueError(f"the capture {self.path} is closed; record more into a new part")
         text = "".join(map(layout.line, rows))
         if name not in self._tables:
             self._tables[name] = self._guard(open, self.path / name, "x", encoding="utf-8", newline="\n")
@@ -215,11 +214,11 @@ class CaptureWriter:
             self.sync()
 
     def _give_up(self) -> None:
-        """Leave nothing of what was written."""
+        """Remove everything that was written."""
         self._is_closed = True
         closings = [each.close for each in self._videos.values()] + [f.close for f in self._tables.values()]
         for close in closings:
-            with contextlib.suppress(Exception):  # of a full disk, too: it is deleted anyway
+            with contextlib.suppress(Exception):  # even of a full disk: it is deleted anyway
                 close()
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -246,7 +245,7 @@ class CaptureWriter:
         if free < LEAST_FREE:
             raise CaptureDiskError(
                 f"the disk of {self.path} has {free / 2**20:.0f} MB left, {LEAST_FREE / 2**20:.0f} are "
-                "needed: stop, make room; what was written is kept"
+                "needed: stop and free space; what was written is kept"
             )
 
     def _calibration(self, when: str) -> None:
@@ -295,13 +294,13 @@ def is_raw(path: Path, capture: Path) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal."""
+    """SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def pose_to_json(X: pin.SE3 | None) -> dict[str, list[float]] | None:
-    """A pose as it stands in files: place [m] and quaternion wxyz."""
+    """A pose as files hold it: position [m] and quaternion wxyz."""
     if X is None:
         return None
     q = quaternion_from_rotation(X.rotation)
@@ -309,7 +308,7 @@ def pose_to_json(X: pin.SE3 | None) -> dict[str, list[float]] | None:
 
 
 def next_part(path: Path) -> Path:
-    """The folder of the next part of a capture. InvalidValueError: there is something else."""
+    """Folder of the next part of a capture. InvalidValueError: the folder holds something else."""
     try:
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
             if path.is_dir():
@@ -318,7 +317,7 @@ def next_part(path: Path) -> Path:
     except OSError as error:
         raise _full(error, path) from error
     if not (path / CAPTURE_FILE).is_file():
-        raise InvalidValueError(f"{path} is there already and holds no capture: choose another folder")
+        raise InvalidValueError(f"{path} exists and holds no capture: choose another folder")
     number = 2
     while (path / f"part-{number}").exists():
         number += 1
@@ -326,7 +325,7 @@ def next_part(path: Path) -> Path:
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write a JSON file atomically."""
     beside = path.with_name(f".{path.name}")
     with beside.open("x", encoding="utf-8") as file:
         json.dump(value, file, indent=1)

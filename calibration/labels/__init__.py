@@ -1,1 +1,1 @@
-"""From a capture to what a policy learns: the hand in the virtual base, the base on the floor, how sure."""
+"""Computes labels from a capture: the hand in the virtual base, the base on the floor, and covariances."""

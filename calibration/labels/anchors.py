@@ -1,4 +1,4 @@
-"""The anchors of a capture, one for each clip in which both cameras look at the board: `anchors_of`."""
+"""Solves the anchors of a capture, one per clip in which both cameras see the board: `anchors_of`."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
 MOST_VIEWS = 120
-"""Pictures of a clip and a device that are looked at, spread over it."""
+"""Images searched per clip and device, spread over the clip."""
 
 
 def anchors_of(
@@ -27,10 +27,10 @@ def anchors_of(
     *,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Anchor]:
-    """One for each marked clip, in their order in time; corners that were found already are not looked for.
+    """One anchor for each marked clip, in order of time; corners found already are not searched again.
 
-    clock: of the hand. InvalidValueError: no clip is marked, no board is known, a camera is not calibrated,
-    or a clip shows no board.
+    clock: of the hand. InvalidValueError: no marked clip, unknown board, a camera that is not calibrated,
+    or a clip that shows no board.
     """
     clips = capture.clips("anchor")
     if not clips:
@@ -39,7 +39,7 @@ def anchors_of(
             "it, or a line of --marks gives its times)"
         )
     if capture.board is None:
-        raise InvalidValueError(f"{capture.path} does not say which board it was anchored by")
+        raise InvalidValueError(f"{capture.path} does not declare the board of its anchors")
     board = Board.from_dict(capture.board)
     out = []
     for i, (begin_ns, end_ns) in enumerate(clips):
@@ -63,15 +63,15 @@ def views_in(
     span: tuple[int, int],
     calibrated: Intrinsics | None = None,
 ) -> DeviceViews:
-    """What a device saw of the board while its camera was nearly at rest and tracked.
+    """Views of the board that a device saw while its camera was nearly stationary and tracked.
 
-    span: [ns] on the device's own clock. calibrated: its camera; None: as the capture says.
+    span: [ns] on the device's own clock. calibrated: its camera; None: as the capture declares.
     InvalidValueError: the camera is not calibrated, or never shows the board.
     """
     device = capture.devices[role]
     if calibrated is None and device.info.camera is None:
         raise InvalidValueError(
-            f"the camera of {role} is not calibrated: `robot-runtime calibrate intrinsics` measures it"
+            f"the camera of {role} is not calibrated: run `robot-runtime calibrate intrinsics`"
         )
     if calibrated is None:
         calibrated = Intrinsics(camera=CameraModel.from_dict(device.info.camera or {}))
@@ -95,7 +95,7 @@ def views_in(
         seconds = (span[1] - span[0]) / NS_PER_S
         raise InvalidValueError(
             f"{capture.path}: in an anchor clip of {seconds:.1f} s the camera of {role} never shows the "
-            f"board at rest: hold it still and tilted before the board ({board})"
+            f"board while stationary: hold it still and tilted before the board ({board})"
         )
     focal_sigma = float(calibrated.residuals.get("focal_sigma_share", 0.0))
     return DeviceViews(camera=camera, views=views, focal_sigma=focal_sigma)
@@ -109,8 +109,8 @@ def _known(
         return []
     if len(found.corner) and int(found.corner.max()) >= board.num_corners:
         raise InvalidValueError(
-            f"{capture.path / 'corners.csv'} has corner {found.corner.max()}, and {board} has numbers up to "
-            f"{board.num_corners - 1}: they are of another board"
+            f"{capture.path / 'corners.csv'} has corner {found.corner.max()}, expected up to "
+            f"{board.num_corners - 1} on {board}: they belong to another board"
         )
     rows = np.flatnonzero((found.t_ns >= span[0]) & (found.t_ns < span[1]))
     out = []

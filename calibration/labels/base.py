@@ -1,12 +1,12 @@
-"""The virtual base under a person: where it points, and where it stands.
+"""The virtual base under a person: its heading and its position.
 
             C  chest camera, z out of the chest, x to the person's right
            /|
-          / |  d: from the camera to the point that stands still while the person leans
+          / |  d: from the camera to the point that stays fixed while the person leans
          P' P     P = p_WC + R_WC d, whatever the lean
          ===  floor:  G = (P_x, P_y, heading)
 
-The camera's right axis is horizontal however far a person bends forward, so it is what says the heading.
+The camera's right axis stays horizontal however far a person bends forward, so it determines the heading.
 """
 
 from collections.abc import Sequence
@@ -20,28 +20,28 @@ from robot_runtime.core.values.transforms import wrap_angle
 from robot_runtime.errors import InvalidValueError
 
 DEFAULT_PIVOT_G = (-0.10, 0.0, -0.40)
-"""Hips of an adult, from a camera on the chest: forwards, left, up, with the person upright [m]."""
+"""Hips of an upright adult, from a chest camera: forwards, left, up [m]."""
 _PRIOR_SIGMA_M = 0.15
-"""How far hips are from there, as a standard deviation along each axis [m]."""
+"""Standard deviation of that position along each axis [m]."""
 _STANDING_SIGMA_M = 0.005
-"""How still hips are while feet stand [m]."""
+"""Motion of the hips while the feet stay in place [m]."""
 LEAST_LEAN_RAD = np.deg2rad(15.0)
-"""A lean clip that turns the chest less says little of the pivot."""
+"""Least turn of the chest in a lean clip that determines the pivot."""
 
 
 def heading(R_WC: Float[np.ndarray, "N 3 3"]) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
-    """Where the chest points, about z of W: (yaw (N,) without jumps of 2 pi, spread (N,)) [rad].
+    """Heading of the chest about z of W: (yaw (N,) without jumps of 2 pi, spread (N,)) [rad].
 
-    By the camera's right axis. spread: between that, the optical axis and the twist about the vertical; it is
-    large where the person leans sideways or the camera looks straight down.
-    InvalidValueError: the camera stands on its side, so that its right axis points up.
+    Uses the camera's right axis. spread: between that, the optical axis and the twist about the vertical; it
+    is large where the person leans sideways or the camera looks straight down.
+    InvalidValueError: the camera is turned on its side, so that its right axis points up.
     """
     right = R_WC[:, :, 0]
     level = np.linalg.norm(right[:, :2], axis=1)
     if level.size and level.min() < 0.5:
         raise InvalidValueError(
             "the chest camera's x axis points up or down: expected a camera that is upright on the chest, "
-            "x to the right in its picture (turned by 90 degrees? left and right swapped?)"
+            "x to the right in its image (turned by 90 degrees? left and right swapped?)"
         )
     yaw = np.arctan2(right[:, 1], right[:, 0]) + np.pi / 2.0
     others = [yaw]
@@ -55,14 +55,14 @@ def heading(R_WC: Float[np.ndarray, "N 3 3"]) -> tuple[Float[np.ndarray, " N"], 
 
 
 def _twist(R_WC: np.ndarray) -> np.ndarray:
-    """Swing and twist about z of the body's axes (forwards, left, up) [rad]."""
+    """Twist about z by swing-twist decomposition of the body's axes (forwards, left, up) [rad]."""
     R_WT = np.stack([R_WC[:, :, 2], -R_WC[:, :, 0], -R_WC[:, :, 1]], axis=2)  # a camera that looks ahead
     twisted: np.ndarray = np.arctan2(R_WT[:, 1, 0] - R_WT[:, 0, 1], R_WT[:, 0, 0] + R_WT[:, 1, 1])
     return twisted
 
 
 def neutral_rotation(R_WC: Float[np.ndarray, "N 3 3"]) -> Float[np.ndarray, "3 3"]:
-    """R_GC of a person who stands upright: the median of what the chest does, heading taken away."""
+    """R_GC of an upright person: the median rotation of the chest, without heading."""
     yaw, _ = heading(R_WC)
     R_GC = np.median(turns_about_vertical(yaw).transpose(0, 2, 1) @ R_WC, axis=0)
     u, _, vt = np.linalg.svd(R_GC)
@@ -72,30 +72,30 @@ def neutral_rotation(R_WC: Float[np.ndarray, "N 3 3"]) -> Float[np.ndarray, "3 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pivot:
-    """The point of the body that leaning does not move."""
+    """The point of the body that stays fixed while the person leans."""
 
     d_C: np.ndarray
-    """(3,) in the chest camera [m]."""
+    """(3,) position in the chest camera [m]."""
     lean_rad: float
-    """How far the chest was turned away from upright in the clips that it comes from; 0 without any [rad]."""
+    """Largest lean of the chest in the clips it was fitted to; 0 without any [rad]."""
     condition: float
-    """Of the least squares: how much worse the worst direction is known than the best."""
+    """Condition of the least squares: uncertainty of the worst direction over that of the best."""
     rms_m: float
-    """By how much it moved while the feet stood [m]."""
+    """Remaining motion of the pivot while the feet stayed in place, rms [m]."""
 
     @property
     def is_measured(self) -> bool:
-        """Whether it comes from a lean that was far enough."""
+        """Whether it was fitted to a lean that was far enough."""
         return bool(self.lean_rad >= LEAST_LEAN_RAD)
 
     def places(self, p_WC: Float[np.ndarray, "N 3"], R_WC: Float[np.ndarray, "N 3 3"]) -> np.ndarray:
-        """(N, 3) where it is in W."""
+        """Its positions (N, 3) in W."""
         out: np.ndarray = p_WC + R_WC @ self.d_C
         return out
 
 
 def assumed_pivot(R_GC: Float[np.ndarray, "3 3"], p_G: tuple[float, float, float] = DEFAULT_PIVOT_G) -> Pivot:
-    """Of a body that nobody has measured. R_GC: of an upright person."""
+    """The pivot of a body that was not measured. R_GC: of an upright person."""
     return Pivot(d_C=R_GC.T @ np.array(p_G), lean_rad=0.0, condition=float("inf"), rms_m=0.0)
 
 
@@ -104,9 +104,9 @@ def fit_pivot(
     R_GC: Float[np.ndarray, "3 3"],
     p_G: tuple[float, float, float] = DEFAULT_PIVOT_G,
 ) -> Pivot:
-    """The pivot by clips in which a person leans to and fro, feet still: (p_WC + R_WC d)_xy = c of each clip.
+    """Fit the pivot to clips in which a person leans to and fro, feet still: (p_WC + R_WC d)_xy = c per clip.
 
-    What a clip says nothing of (how far forward the pivot is, if nobody turns) stays near `p_G`.
+    Unobservable directions (forward distance, if the person does not turn) stay near `p_G`.
     R_GC: of an upright person. InvalidValueError: a clip of fewer than ten poses.
     """
     if not clips:
@@ -116,10 +116,10 @@ def fit_pivot(
     lean = 0.0
     for p, R in clips:
         if len(p) < 10:
-            raise InvalidValueError(f"a lean clip has at least 10 poses, got {len(p)}")
+            raise InvalidValueError(f"expected a lean clip of at least 10 poses, got {len(p)}")
         A, b = R[:, :2, :], -p[:, :2]
-        A, b = A - A.mean(axis=0), b - b.mean(axis=0)  # c goes
-        thin = np.sqrt(len(p) / 30.0)  # 30 poses that are independent, however many there are
+        A, b = A - A.mean(axis=0), b - b.mean(axis=0)  # eliminates c
+        thin = np.sqrt(len(p) / 30.0)  # counts as 30 independent poses, however many there are
         rows.append(A.reshape(-1, 3) / thin)
         wanted.append(b.reshape(-1) / thin)
         up = R[:, 2, :]

@@ -1,7 +1,7 @@
-"""Least squares over a chain of nodes that share a few unknowns: `Chain`, solved and inverted exactly.
+"""Least squares over a chain of nodes with a few shared unknowns: `Chain`, solved and inverted exactly.
 
-    x0 ── x1 ── x2 ── ... ── xK      a factor touches one node, or two neighbours,
-      \\    \\    |            /       and any of the shared ones
+    x0 ── x1 ── x2 ── ... ── xK      a factor involves one node, or two neighbours,
+      \\    \\    |            /       and any of the shared unknowns
               g
 
 [ T   U ] [x]   [b]      T block tridiagonal, G small: cost and memory grow with the number of nodes alone,
@@ -21,7 +21,7 @@ class Chain:
 
     num_nodes: int
     size: int
-    """Numbers of a node."""
+    """Size of a node's state."""
     num_shared: int
 
     def __post_init__(self) -> None:
@@ -38,10 +38,10 @@ class Chain:
         J_next: np.ndarray | None = None,
         J_shared: np.ndarray | None = None,
     ) -> None:
-        """M factors, each already divided by its standard deviations.
+        """Add M factors, each already divided by its standard deviations.
 
-        k: (M,) node of each. r: (M, m) residuals. J: (M, m, b) by node k, J_next by node k + 1, J_shared
-        (M, m, g) by what is shared.
+        k: (M,) node of each. r: (M, m) residuals. Jacobians: J (M, m, b) by node k, J_next by node k + 1,
+        J_shared (M, m, g) by the shared unknowns.
         """
         Jt = J.transpose(0, 2, 1)
         np.add.at(self._T, k, Jt @ J)
@@ -60,12 +60,12 @@ class Chain:
             self._c -= (Js @ r[:, :, None]).sum(axis=0)[:, 0]
 
     def add_shared(self, r: np.ndarray, J: np.ndarray) -> None:
-        """A factor of what is shared alone: r (m,), J (m, g)."""
+        """Add a factor of the shared unknowns alone: r (m,), J (m, g)."""
         self._G += J.T @ J
         self._c -= J.T @ r
 
     def solve(self) -> tuple[np.ndarray, np.ndarray]:
-        """The step: of nodes (K, b), and of what is shared (g,)."""
+        """The step of the nodes (K, b) and of the shared unknowns (g,)."""
         columns = np.concatenate([self._b[:, :, None], self._U], axis=2)
         solved = self._through(columns)
         y, W = solved[:, :, 0], solved[:, :, 1:]
@@ -76,8 +76,8 @@ class Chain:
         return y - W @ g, g
 
     def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Blocks of the inverse: of each node with itself (K, b, b), with the next (K-1, b, b), with what is
-        shared ((K, b, g)); that of the shared ones stands in `shared_covariance`."""
+        """Blocks of the inverse: of each node with itself (K, b, b), with the next (K-1, b, b), and with the
+        shared unknowns (K, b, g); that of the shared unknowns is `shared_covariance`."""
         n = self.num_nodes
         forward, backward = self._pivots()
         diagonal = np.linalg.inv(forward + backward - self._T)
@@ -94,7 +94,7 @@ class Chain:
         return diagonal, following, -WP
 
     def shared_covariance(self, W: np.ndarray | None = None) -> np.ndarray:
-        """(g, g) of what is shared."""
+        """Covariance (g, g) of the shared unknowns."""
         W = self._through(self._U) if W is None else W
         out: np.ndarray = np.linalg.inv(self._G - np.einsum("kbg,kbh->gh", self._U, W))
         return out
@@ -120,5 +120,5 @@ class Chain:
             for k in range(n - 2, -1, -1):
                 out[k] = np.linalg.solve(pivots[k], out[k] - self._L[k].T @ out[k + 1])
         except np.linalg.LinAlgError as error:
-            raise InvalidValueError("a node of the pose graph is held by nothing") from error
+            raise InvalidValueError("a node of the pose graph is unconstrained") from error
         return out

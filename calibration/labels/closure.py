@@ -1,4 +1,4 @@
-"""By how much a session's anchors disagree, and what that says: `closure_reasons`."""
+"""Judges how far a session's anchors disagree: `closure_reasons`."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from calibration.verdict import Reason
 from robot_runtime.core.values.action import NS_PER_S
 
 MOST_TILT = float(np.deg2rad(5.0))
-"""Between the verticals of two odometries that know what is up [rad]."""
+"""Largest angle between the verticals of two gravity-aligned odometries [rad]."""
 
 
 def closure(first: Tie, last: Tie) -> tuple[float, float]:
-    """By how much two anchors disagree, at the board: (metres, radians)."""
+    """Difference of two anchors at the board: (metres, radians)."""
     E = last.X_WcWh * first.X_WcWh.inverse()
     b = last.X_WcB.translation
     off = b - E.actInv(b)
@@ -26,19 +26,19 @@ def closure(first: Tie, last: Tie) -> tuple[float, float]:
 def closure_reasons(
     ties: Sequence[Tie], config: LabelConfig, chest: Trajectory, hand: Trajectory
 ) -> list[Reason]:
-    """What anchors after the first say against it, and what it says that there is none."""
+    """Reasons from anchors that contradict the first, or from the lack of further anchors."""
     if len(ties) < 2:
         return [
             note(
                 "one-anchor",
-                "One anchor only: drift of the way between the devices goes unseen.",
-                "Look at the board again with both cameras at the end of the session.",
+                "One anchor only: drift between the devices goes undetected.",
+                "Show the board to both cameras again at the end of the session.",
             )
         ]
     out = []
     for tie in ties[1:]:
         far_m, far_rad = closure(ties[0], tie)
-        gone = sum(_way(path, ties[0].chest_ns, tie.chest_ns) for path in (chest, hand))
+        gone = sum(_path_length(path, ties[0].chest_ns, tie.chest_ns) for path in (chest, hand))
         walk = max(config.chest_drift.walk_m, config.hand_drift.walk_m)
         turn = max(config.chest_drift.walk_rad, config.hand_drift.walk_rad)
         arm = 0.5 * np.sqrt(gone) * turn * 2.0
@@ -49,7 +49,7 @@ def closure_reasons(
                 note(
                     "closure",
                     f"Two anchors disagree by {1e3 * far_m:.0f} mm and {np.rad2deg(far_rad):.1f} degrees "
-                    f"after {gone:.0f} m of way; odometry alone would by {1e3 * usual_m:.0f} mm and "
+                    f"after {gone:.0f} m of path; odometry alone explains {1e3 * usual_m:.0f} mm and "
                     f"{np.rad2deg(usual_rad):.1f} degrees.",
                     "The board was moved, or a device lost its map: record again, the board fixed.",
                     is_fatal=True,
@@ -59,7 +59,7 @@ def closure_reasons(
 
 
 def anchor_reasons(ties: Sequence[Tie], chest: Trajectory, hand: Trajectory) -> list[Reason]:
-    """Anchors that cannot be of these two devices' recordings; hand: on the chest's clock."""
+    """Reasons for anchors that cannot be of these recordings; hand: on the chest's clock."""
     out = []
     for i, tie in enumerate(ties):
         for name, path, t_ns in (("chest", chest, tie.chest_ns), ("hand", hand, tie.hand_ns)):
@@ -69,7 +69,7 @@ def anchor_reasons(ties: Sequence[Tie], chest: Trajectory, hand: Trajectory) -> 
                     note(
                         "anchor-elsewhere",
                         f"Anchor {i} was seen {off_s:.1f} s outside the recording of the {name}'s device.",
-                        "It is of another capture, whose worlds are others: give this capture's own.",
+                        "It belongs to another capture with other worlds: give this capture's own.",
                         is_fatal=True,
                     )
                 )
@@ -79,15 +79,15 @@ def anchor_reasons(ties: Sequence[Tie], chest: Trajectory, hand: Trajectory) -> 
                 note(
                     "anchor-tilted",
                     f"Anchor {i} has both worlds' verticals {np.rad2deg(tie.tilt):.1f} degrees apart.",
-                    "One of the worlds has not z up, or the board was seen wrongly: anchor again.",
+                    "One of the worlds does not have z up, or the board's pose is wrong: anchor again.",
                     is_fatal=True,
                 )
             )
     return out
 
 
-def _way(path: Trajectory, start_ns: int, stop_ns: int) -> float:
-    """Gone between two times, trembling left aside [m]."""
+def _path_length(path: Trajectory, start_ns: int, stop_ns: int) -> float:
+    """Length of the path between two times, without tremor [m]."""
     grid = np.arange(max(start_ns, path.t_ns[0]), min(stop_ns, path.t_ns[-1]), NS_PER_S // 5)
     if len(grid) < 2:
         return 0.0
@@ -95,5 +95,5 @@ def _way(path: Trajectory, start_ns: int, stop_ns: int) -> float:
 
 
 def note(name: str, what: str, do: str, *, is_fatal: bool = False) -> Reason:
-    """One thing that was found; a warning if not said otherwise."""
+    """A reason; a warning unless `is_fatal`."""
     return Reason(name=name, what=what, do=do, is_fatal=is_fatal)

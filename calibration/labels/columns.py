@@ -1,4 +1,4 @@
-"""What a demonstration is in a dataset: its columns, by the names that recordings of a robot have."""
+"""Columns of a demonstration in a dataset, named as in recordings of a robot."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from robot_runtime.errors import InvalidValueError
 
 Kind = Literal["decoupled", "chest", "world"]
 KINDS: tuple[Kind, ...] = ("decoupled", "chest", "world")
-"""What the hand of an action is told in: the virtual base, the chest as it leans, the room."""
+"""Frame of an action's hand pose: the virtual base, the leaning chest, the room."""
 HAND_NAMES = tuple(f"{ARM}.{name}" for name in HAND)
 WIDTH_NAMES = tuple(f"{GRIPPER}.{name}" for name in GripperSchema.names)
 POSE_NAMES, TWIST_NAMES = (tuple(f"{BASE}.{name}" for name in names) for names in (POSE, TWIST))
@@ -31,37 +31,37 @@ ACTION_NAMES = (*POSE_NAMES, *HAND_NAMES, *WIDTH_NAMES)
 POSE7 = ("x", "y", "z", "qw", "qx", "qy", "qz")
 VALID = ("chest", "hand", "gripper", "anchor", "reach")
 CAMERA_OF = {CHEST: "chest", "hand": "wrist", "right_hand": "right_wrist", "left_hand": "left_wrist"}
-"""What a role's pictures are called in a dataset."""
+"""Name of a role's camera in a dataset."""
 
 SceneOf = Callable[[Labels, np.ndarray], np.ndarray]
-"""Labels and the robot's base x_WB (N, 3) to the scene's numbers (N, K), as a policy of a task wants them."""
+"""Maps labels and the robot's base x_WB (N, 3) to the scene state (N, K) that a task's policy expects."""
 PlacesOf = Callable[[Labels], Mapping[str, np.ndarray]]
-"""Labels to where things are, in W (N, 3); InvalidValueError: one was never seen."""
+"""Maps labels to positions of things in W (N, 3); InvalidValueError: one was never seen."""
 PLACES = "label.places"
-"""Where things are in the room, whose origin is where the base is at the first row."""
+"""Column of positions of things in the room, whose origin is the base at the first row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
-    """What of the glimpses becomes `observation.environment_state`."""
+    """Defines how glimpses become `observation.environment_state`."""
 
     names: tuple[str, ...]
     of: SceneOf
     things: tuple[str, ...] = ()
-    """What `places` tells of."""
+    """Things that `places` gives positions of."""
     places: PlacesOf | None = None
-    """So that frames can be told from beside: by sightings before and after, for nobody waits."""
+    """For offline checks, so it may use sightings before and after each row."""
 
 
 def points_of(names: Sequence[str]) -> Scene:
-    """Places of things in the base, three numbers each, in this order."""
+    """A scene of positions of things in the base, three numbers each, in this order."""
 
-    def told(labels: Labels, x_WB: np.ndarray) -> np.ndarray:
+    def points(labels: Labels, x_WB: np.ndarray) -> np.ndarray:
         none = np.full((len(labels), 3), np.nan)
         places = [labels.seen_from(name, x_WB) if name in labels.glimpses else none for name in names]
         return np.hstack(places) if places else np.zeros((len(labels), 0))
 
-    return Scene(names=tuple(f"{name}.{axis}" for name in names for axis in "xyz"), of=told)
+    return Scene(names=tuple(f"{name}.{axis}" for name in names for axis in "xyz"), of=points)
 
 
 def features(
@@ -72,7 +72,7 @@ def features(
     kind: Kind,
     slower: float = 1.0,
 ) -> dict[str, dict[str, Any]]:
-    """As LeRobot wants columns declared. cameras: (height, width) by name in the dataset."""
+    """Declaration of the columns for LeRobot. cameras: (height, width) by name in the dataset."""
 
     def of(dtype: str, names: Sequence[str] | None, **info: Any) -> dict[str, Any]:
         shape = (1,) if names is None else (len(names),)
@@ -115,7 +115,7 @@ def features(
 
 
 def state_names(num_joints: int) -> tuple[str, ...]:
-    """Of `observation.state`: joints and their speeds of an arm, if any; hand, gripper, twist of the base."""
+    """Names in `observation.state`: an arm's joints and their speeds, if any; hand, gripper, base twist."""
     joints = tuple(f"{ARM}.{name}" for name in (joint_names(num_joints) if num_joints else ()))
     return (*joints, *(name + VELOCITY for name in joints), *HAND_NAMES, *WIDTH_NAMES, *TWIST_NAMES)
 
@@ -123,16 +123,16 @@ def state_names(num_joints: int) -> tuple[str, ...]:
 def columns(
     labels: Labels, done: Feasibility | None = None, *, kind: Kind = "decoupled", scene: Scene | None = None
 ) -> dict[str, np.ndarray]:
-    """Its numbers, (frames, numbers) each, but for pictures.
+    """Values of all columns except images, (frames, numbers) each.
 
-    done: on which robot, with joints if it has an arm; None: the virtual base itself. W is that of the first
-    row: the base begins at 0, 0, 0, and its yaw has no jumps of 2 pi.
+    done: the motion of a robot, with joints if it has an arm; None: the virtual base itself. W is the base at
+    the first row: the base begins at 0, 0, 0, and its yaw has no jumps of 2 pi.
     """
     done = feasibility(labels) if done is None else done
     X_WE, x_WB, chest = _from_start(labels, done.x_WB)
     X_BE = in_base(x_WB, X_WE)
     width = np.nan_to_num(labels.width, nan=0.0)[:, None]
-    told = {
+    actions = {
         "decoupled": np.hstack([x_WB, hand(X_BE), width]),
         "chest": np.hstack([x_WB, hand(_moved(labels, done)), width]),
         "world": np.hstack([x_WB, hand(X_WE), width]),
@@ -144,8 +144,8 @@ def columns(
     out = {
         STATE: np.hstack([done.q, speeds, hand(X_BE), width, twist]),
         BASE_POSES: x_WB,
-        ACTION: told[kind],
-        **{f"labels.{name}": rows for name, rows in told.items()},
+        ACTION: actions[kind],
+        **{f"labels.{name}": rows for name, rows in actions.items()},
         "observation.pose_chest_hand": _seven(labels.X_CE),
         "observation.pose_world_chest": _seven(chest),
         "observation.pose_world_hand": _seven(X_WE),
@@ -170,12 +170,12 @@ def columns(
 
 
 def hand(X: Trajectory) -> np.ndarray:
-    """(N, 9) position and two columns of the rotation."""
+    """Poses as (N, 9): position and two columns of the rotation."""
     return np.hstack([X.p, rotation_to_6d(X.R)])
 
 
 def _from_start(labels: Labels, x_WB: np.ndarray) -> tuple[Trajectory, np.ndarray, Trajectory]:
-    """X_WE, x_WB and X_WC, W where the robot's base begins."""
+    """X_WE, x_WB and X_WC, in a W where the robot's base begins."""
     x, y, yaw = x_WB[0]
     start = np.tile([x, y, yaw], (len(labels), 1))
     moved = np.column_stack([_floor_from(x_WB[0], x_WB), x_WB[:, 2] - yaw])
@@ -189,20 +189,20 @@ def _planar_from(x_first: np.ndarray, done: Feasibility, x_WP: np.ndarray) -> np
 
 
 def _floor_from(start: np.ndarray, p_W: np.ndarray) -> np.ndarray:
-    """(N, 2) x and y of places in W, seen from a base at `start` (x, y, yaw)."""
+    """x and y (N, 2) of positions in W, relative to a base at `start` (x, y, yaw)."""
     c, s = np.cos(start[2]), np.sin(start[2])
     d = p_W[:, :2] - start[:2]
     return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0]])
 
 
 def _moved(labels: Labels, done: Feasibility) -> Trajectory:
-    """The chest's raw hand, told in the robot's base in place of G."""
+    """The raw hand in the chest's frame, expressed in the robot's base in place of G."""
     back = np.tile(done.x_GB, (len(labels), 1))
     return in_base(back, labels.X_GE_chest)
 
 
 def _places(scene: Scene, places: PlacesOf, labels: Labels, start: np.ndarray) -> np.ndarray:
-    """(N, 3 K), seen from a base at `start`; NaN if one was never seen."""
+    """Positions (N, 3 K) relative to a base at `start`; NaN if one was never seen."""
     try:
         found = places(labels)
     except InvalidValueError:

@@ -1,8 +1,8 @@
-"""Labels of one demonstration: `labels_of`.
+"""Computes labels of one demonstration: `labels_of`.
 
-t_k = begin + k row_s          on the chest's clock; poses are interpolated, pictures the newest by then
-x_WG   the person's hips on the floor, smoothed, standing still where she stands
-X_GE = X_WG^-1 X_WE            computed after the smoothing, so that both give the hand in the room exactly
+t_k = begin + k row_s          on the chest's clock; poses are interpolated, images are the newest by then
+x_WG   the person's hips on the floor, smoothed, stationary while the person stands
+X_GE = X_WG^-1 X_WE            computed after smoothing, so that both give the hand in the room exactly
 """
 
 import math
@@ -27,16 +27,16 @@ from robot_runtime.errors import InvalidValueError
 
 SHORTEST_S = 1.0
 MOST_INVALID = 0.05
-"""Share of rows without poses of both, above which a demonstration is refused."""
+"""Share of rows without poses of both devices above which a demonstration is refused."""
 UNSURE_M, UNKNOWN_M = 0.030, 0.100
-"""Standard deviations of the hand in the chest, along the worst axis, that are worth a warning, and above
-which nothing can be learned: wider than what hands take [m]."""
+"""Standard deviations of the hand in the chest along the worst axis that cause a warning, and a refusal
+because they exceed the objects that hands hold [m]."""
 OLDEST_WIDTH_NS = NS_PER_S // 5
 OLDEST_PICTURE_NS = NS_PER_S // 2
 
 
 def labels_of(joined: Joined, demonstration: Demonstration) -> Labels:
-    """Of one demonstration; InvalidValueError: the devices have no poses in it."""
+    """Labels of one demonstration; InvalidValueError: the devices have no poses in it."""
     config = joined.config
     t_ns, cut_s = _grid(joined, demonstration)
     chest, camera = joined.poses(CHEST, t_ns), joined.poses(joined.hand_role, t_ns)
@@ -112,7 +112,7 @@ def in_base(x_WG: np.ndarray, seen: Trajectory) -> Trajectory:
 
 
 def from_base(x_WG: np.ndarray, X_GE: Trajectory) -> Trajectory:
-    """X_WE = X_WG * X_GE: what a robot does that follows both."""
+    """X_WE = X_WG * X_GE: the motion of a robot that follows both."""
     half = 0.5 * x_WG[:, 2]
     zero = np.zeros(len(half))
     turn = np.column_stack([np.cos(half), zero, zero, np.sin(half)])
@@ -122,7 +122,7 @@ def from_base(x_WG: np.ndarray, X_GE: Trajectory) -> Trajectory:
 
 
 def recomposition_error(labels: Labels) -> tuple[float, float]:
-    """Largest difference of X_WG * X_GE and X_WE: (metres, radians)."""
+    """Largest difference between X_WG * X_GE and X_WE: (metres, radians)."""
     again = from_base(labels.x_WG, labels.X_GE)
     same = np.abs((again.q * labels.X_WE.q).sum(axis=1))
     off = np.linalg.norm(again.p - labels.X_WE.p, axis=1)
@@ -132,7 +132,7 @@ def recomposition_error(labels: Labels) -> tuple[float, float]:
 def covariance_of(
     joined: Joined, t_ns: np.ndarray, chest: Trajectory, hand: Trajectory, camera: Trajectory
 ) -> np.ndarray:
-    """(N, 6, 6) of X_CE, see `Labels.covariance`. hand: X_WE, camera: X_WH."""
+    """Covariance (N, 6, 6) of X_CE, see `Labels.covariance`. hand: X_WE, camera: X_WH."""
     P, with_dt = joined.corrected.covariance(t_ns)
     chest_drift, hand_drift = joined.config.chest_drift, joined.config.hand_drift
     jitter = np.array(
@@ -164,7 +164,7 @@ def covariance_of(
 
 
 def _velocities(path: Trajectory) -> np.ndarray:
-    """(N, 6) of a path, in the axes of W [m/s, rad/s]."""
+    """Velocities (N, 6) along a path, in the axes of W [m/s, rad/s]."""
     t_s = (path.t_ns - path.t_ns[0]) / NS_PER_S
     turns = Rotation.from_quat(path.q, scalar_first=True)
     w = (turns[1:] * turns[:-1].inv()).as_rotvec() / np.diff(t_s)[:, None]
@@ -179,7 +179,7 @@ def _skew(v: np.ndarray) -> np.ndarray:
 
 
 def _continuous(q: np.ndarray) -> np.ndarray:
-    """The same rotations with neighbours of one sign; the first with w >= 0."""
+    """The same rotations without sign flips between neighbours; the first with w >= 0."""
     if not len(q):
         return q
     flips = np.where((q[1:] * q[:-1]).sum(axis=1) < 0.0, -1.0, 1.0)
@@ -189,7 +189,7 @@ def _continuous(q: np.ndarray) -> np.ndarray:
 
 
 def _grid(joined: Joined, demonstration: Demonstration) -> tuple[np.ndarray, float]:
-    """Times of the rows; and how much of the demonstration lies outside what both devices saw [s]."""
+    """Times of the rows, and the time of the demonstration outside both devices' recordings [s]."""
     low, high = joined.span_ns
     begin, end = max(demonstration.begin_ns, low), min(demonstration.end_ns, high + 1)
     for role in (CHEST, joined.hand_role):
@@ -202,7 +202,7 @@ def _grid(joined: Joined, demonstration: Demonstration) -> tuple[np.ndarray, flo
     count = max(0, math.ceil((end - begin) / (joined.config.row_s * NS_PER_S)))
     if count < 2:
         raise InvalidValueError(
-            f"demonstration {demonstration.number} has no two rows in which chest and hand have poses: the "
+            f"demonstration {demonstration.number} has fewer than two rows with poses of chest and hand: the "
             "capture was cut there, or the clocks are not joined"
         )
     t_ns = begin + np.rint(np.arange(count) * joined.config.row_s * NS_PER_S).astype(np.int64)
@@ -211,7 +211,7 @@ def _grid(joined: Joined, demonstration: Demonstration) -> tuple[np.ndarray, flo
 
 
 def _width(joined: Joined, t_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the gripper, interpolated; and whether it is known."""
+    """Interpolated gripper width, and whether it is known."""
     found = joined.device(joined.hand_role).gripper
     if found is None or len(found) < 2:
         return np.full(len(t_ns), np.nan), np.zeros(len(t_ns), bool)
@@ -229,7 +229,7 @@ class _Shown:
 
 
 def _pictures(joined: Joined, role: str, t_ns: np.ndarray) -> _Shown:
-    """The newest picture by each time."""
+    """The newest image by each time."""
     frames = joined.device(role).frames
     stamps = joined.on_chest_clock(role, frames.t_ns)
     i = np.searchsorted(stamps, t_ns, side="right") - 1
@@ -238,7 +238,7 @@ def _pictures(joined: Joined, role: str, t_ns: np.ndarray) -> _Shown:
 
 
 def _glimpses(joined: Joined, found: Glimpses, t_ns: np.ndarray, x_WG: np.ndarray) -> dict[str, Glimpsed]:
-    """Things by name: the newest glimpse by each row, where it was in W then, seen from G now."""
+    """Things by name: the newest glimpse by each row, its position in W then, expressed in G now."""
     low, high = joined.span_ns
     period_ns = round(joined.config.row_s * NS_PER_S)
     out = {}
@@ -314,8 +314,8 @@ def _reasons(
         out.append(
             note(
                 "cut",
-                f"For {cut_s:.1f} s of it one of the devices has no poses.",
-                "Was a battery empty, or a recording stopped early? Record it again.",
+                f"One of the devices has no poses for {cut_s:.1f} s of it.",
+                "A battery was empty, or a recording was stopped early: record it again.",
                 is_fatal=True,
             )
         )
@@ -324,7 +324,7 @@ def _reasons(
         out.append(
             note(
                 "no-width",
-                "Nothing says how far the gripper is open.",
+                "The gripper width is not measured.",
                 "Labels have no gripper: film its tags.",
             )
         )
@@ -332,8 +332,8 @@ def _reasons(
         out.append(
             note(
                 "unsure",
-                f"The hand in the chest is known to {1e3 * figures['hand_sigma_m']:.0f} mm only.",
-                "Anchor again at the end, or put tags on the gripper: drift grows with the way, and an "
+                f"The hand's pose in the chest is known to {1e3 * figures['hand_sigma_m']:.0f} mm only.",
+                "Anchor again at the end, or put tags on the gripper: drift grows with the path, and "
                 "odometry that was lost, jumped or gave no poses for a moment may be anywhere until the next "
                 "anchor.",
                 is_fatal=figures["hand_sigma_m"] > UNKNOWN_M,
@@ -351,15 +351,15 @@ def _reasons(
         out.append(
             note(
                 "sideways",
-                f"Ways to see the heading differ by {np.rad2deg(figures['yaw_spread_rad']):.0f} degrees.",
-                "Is the camera upright on the chest? Lean less to the side.",
+                f"Estimates of the heading differ by {np.rad2deg(figures['yaw_spread_rad']):.0f} degrees.",
+                "Wear the camera upright on the chest, and lean less to the side.",
             )
         )
     return out
 
 
 def _lost(joined: Joined, valid: dict[str, np.ndarray], num: int) -> list[Reason]:
-    """Of chest and hand: whether there is odometry throughout."""
+    """Check that chest and hand have odometry throughout."""
     out = []
     for role, name in ((CHEST, "chest"), (joined.hand_role, "hand")):
         share = 1.0 - float(valid[name].mean())
@@ -368,7 +368,7 @@ def _lost(joined: Joined, valid: dict[str, np.ndarray], num: int) -> list[Reason
                 note(
                     f"{name}-lost",
                     f"The odometry of {role} was lost, or jumped, for {100 * share:.0f} % of it.",
-                    "Move slower, keep the camera uncovered, give it texture to see; record it again.",
+                    "Move slower, keep the camera uncovered with texture in view, and record it again.",
                     is_fatal=True,
                 )
             )

@@ -1,10 +1,10 @@
-"""Labels as episodes of a LeRobot v3 dataset: `export_lerobot`.
+"""Writes labels as episodes of a LeRobot v3 dataset: `export_lerobot`.
 
-    CAPTURE     demonstration 0     1        2 (not usable)      one episode for each that can be used
-    DATASET     episode 0           1                            whole or not at all; again: what is missing
+    CAPTURE     demonstration 0     1        2 (not usable)      one episode per usable demonstration
+    DATASET     episode 0           1                            complete or absent; a rerun adds missing ones
 
-A row for each picture of the dataset: the newest of each camera by then, its capture time beside it.
-What the labels were made with stands in meta/capture/, by hash.
+Each row has the newest image of each camera by then, with its capture time. Calibration and settings of the
+labels are in meta/capture/, by hash.
 """
 
 import itertools
@@ -36,23 +36,23 @@ _SAMPLE_SIDE = 150
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labelled:
-    """One demonstration that is to become an episode."""
+    """One demonstration to export as an episode."""
 
     labels: Labels
     joined: Joined
     done: Feasibility | None = None
     success: bool | None = None
-    """Whether it went well, if somebody said."""
+    """Whether it succeeded, if declared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What became of one."""
+    """The outcome of exporting one demonstration."""
 
     capture: Path
     demonstration: int
     num_frames: int
-    """0: it was left out."""
+    """Number of rows; 0: it was left out."""
     why: str = ""
 
 
@@ -66,10 +66,10 @@ def export_lerobot(
     size: tuple[int, int] | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Written]:
-    """Add demonstrations to a dataset, which is made if it is not there; what became of each.
+    """Add demonstrations to a dataset, created if absent; returns the outcome of each.
 
-    kind: which labels become the action; the others stand beside it. size: (height, width) of the pictures;
-    None: as they were filmed. Those that are not usable are left out, as are those that are in it already.
+    kind: the labels that become the action; the others get columns of their own. size: (height, width) of the
+    images; None: as recorded. Demonstrations that are unusable or already in the dataset are left out.
     InvalidValueError: they do not fit together or into the folder. OSError: it cannot be written.
     """
     if not labelled:
@@ -98,7 +98,7 @@ def export_lerobot(
 
 
 def key_of(each: Labelled) -> str:
-    """By which a demonstration is known again, wherever the capture lies."""
+    """Key that identifies a demonstration, wherever the capture is stored."""
     capture = each.joined.capture
     begin = next(d for d in capture.demonstrations() if d.number == each.labels.demonstration).begin_ns
     return f"{capture.when}-{capture.setup.person}-{each.joined.hand_role}-{begin}"
@@ -114,7 +114,7 @@ def _why_not(each: Labelled, there: set[str]) -> str:
 def _features(
     labelled: Sequence[Labelled], kind: Kind, scene: Scene | None, size: tuple[int, int] | None
 ) -> dict[str, dict[str, Any]]:
-    """Of all of them alike; InvalidValueError: one has other cameras, another pace or another arm."""
+    """Features that all share; InvalidValueError: one has other cameras, another pace or another arm."""
     found = []
     for each in labelled:
         cameras = {}
@@ -130,7 +130,7 @@ def _features(
             raise InvalidValueError(
                 f"{each.joined.capture.path} has cameras {other[0]}, {other[1]} joints, {other[2]} rows a "
                 f"second and is {other[3]:g} times slower; the first {first[0]}, {first[1]}, {first[2]} and "
-                f"{first[3]:g}: --size makes pictures alike"
+                f"{first[3]:g}: --size gives images one size"
             )
     return features(cameras=first[0], num_joints=first[1], scene=scene, kind=kind, slower=first[3])
 
@@ -138,7 +138,7 @@ def _features(
 def _refuse_other(
     target: DatasetFolder, wanted: Mapping[str, Mapping[str, Any]], fps: int, robot_type: str
 ) -> None:
-    """InvalidValueError: what is in the folder has other columns, another rate or other labels."""
+    """Check that the existing dataset has the same columns, rate and labels; InvalidValueError otherwise."""
     if target.info is None:
         return
     if (target.info["fps"], target.info.get("robot_type")) != (fps, robot_type):
@@ -165,7 +165,7 @@ def _refuse_other(
 
 
 def refuse_other_pace(root: Path, features: Mapping[str, Any], slower: float) -> None:
-    """InvalidValueError: a dataset of these features is of a robot that takes another time than `slower`."""
+    """Check that the dataset's robot takes `slower` times as long; InvalidValueError otherwise."""
     if (there := slower_of(features)) != slower:
         raise InvalidValueError(
             f"in {root} the robot takes {there:g} times as long as the person, here {slower:g}: labels of "
@@ -213,7 +213,7 @@ def _add(
 
 
 def _about(each: Labelled, kind: Kind, digest: str) -> dict[str, Any]:
-    """Its row in meta/episodes."""
+    """Row of a demonstration in meta/episodes."""
     labels, capture, done = each.labels, each.joined.capture, each.done
     outcome = "unknown" if each.success is None else "success" if each.success else "failure"
     figures = {f"label.{name}": float(value) for name, value in labels.figures.items() if np.isfinite(value)}
@@ -247,7 +247,7 @@ def _about(each: Labelled, kind: Kind, digest: str) -> dict[str, Any]:
 
 
 def keep_provenance(root: Path, about: Mapping[str, Any]) -> str:
-    """Write what labels were made with as meta/capture/HASH.json; returns the hash."""
+    """Write the provenance of labels as meta/capture/HASH.json; returns the hash."""
     from calibration.labels.provenance import digest_of
     from robot_runtime.results import keep_text
 
@@ -262,9 +262,9 @@ def keep_provenance(root: Path, about: Mapping[str, Any]) -> str:
 def film(
     device: Device, index: np.ndarray, path: Path, fps: int, size: tuple[int, int], sampled: Sequence[int]
 ) -> np.ndarray:
-    """A video with the picture of each row; returns those of the rows `sampled`, small, (n, 3, h, w).
+    """Write a video with the image of each row; returns those of the rows `sampled`, small, (n, 3, h, w).
 
-    index: (N,) which picture of the device's video, not falling. InvalidValueError: the video ends before.
+    index: (N,) image of the device's video, not falling. InvalidValueError: the video ends too early.
     """
     import av
 
@@ -278,7 +278,7 @@ def film(
                 following = next(shown, None)
                 if following is None:
                     raise InvalidValueError(
-                        f"{device.folder} has no picture {number}, which frames.csv has: the video was cut"
+                        f"{device.folder} has no image {number}, which frames.csv has: the video was cut"
                     )
                 now = following
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(now[1]), format="rgb24")
@@ -291,12 +291,12 @@ def film(
 
 
 def pictures_between(device: Device, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(index, RGB) of a device's pictures [start, stop)."""
+    """(index, RGB) of a device's images [start, stop)."""
     return ((index, rgb) for index, _, rgb in itertools.islice(device.pictures(start, stop), stop - start))
 
 
 def _small(rgb: np.ndarray) -> np.ndarray:
-    """(3, h, w), every so manieth pixel, as LeRobot's statistics take it."""
+    """Subsample an image to (3, h, w), as LeRobot's statistics do."""
     pixels = rgb.transpose(2, 0, 1)
     longest = max(rgb.shape[:2])
     return (

@@ -1,14 +1,14 @@
-"""Labels as a UMI replay buffer, a Zarr v2 folder: `export_umi`.
+"""Writes labels as a UMI replay buffer, a Zarr v2 folder: `export_umi`.
 
 FILE.zarr/data/robot0_eef_pos, robot0_eef_rot_axis_angle, robot0_gripper_width,
                robot0_demo_start_pose, robot0_demo_end_pose      float32, (rows, n)
                camera0_rgb                                       uint8, (rows, h, w, 3), square
          meta/episode_ends                                       int64
-         meta/captures.json                                      where each episode comes from (ours)
+         meta/captures.json                                      origin of each episode (ours)
 
-Version 2's files are a JSON header and one compressed file a chunk, so no library is needed to write them;
-stock `zarr` and UMI's own `ReplayBuffer` read them. UMI compresses pictures by JPEG XL, here it is zlib,
-which every reader knows.
+Version 2 has a JSON header and one compressed file per chunk, so no library is needed to write it; stock
+`zarr` and UMI's own `ReplayBuffer` read it. UMI compresses images by JPEG XL; here it is zlib, which every
+reader supports.
 """
 
 import json
@@ -30,25 +30,25 @@ from robot_runtime.staging import whole_folder
 
 ROWS_IN_CHUNK = 1000
 SIDE = 224
-"""Of UMI's pictures [pixels]."""
+"""Side of UMI's images [pixels]."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class UmiWritten:
-    """What is in a replay buffer that was written."""
+    """Contents of a replay buffer that was written."""
 
     num_episodes: int
     num_rows: int
     without_video: int
-    """Episodes of captures whose hand has no video: with one of them there are no pictures at all."""
+    """Episodes of captures whose hand has no video: one of them suffices to leave out all images."""
 
     def __str__(self) -> str:
         counts = f"{self.num_episodes} episodes, {self.num_rows} rows"
         if not self.without_video:
-            return f"{counts}, with pictures (camera0_rgb)"
+            return f"{counts}, with images (camera0_rgb)"
         return (
-            f"{counts}. warning: it has no pictures (camera0_rgb), which UMI's training wants: the hand has "
+            f"{counts}. warning: it has no images (camera0_rgb), which UMI's training wants: the hand has "
             f"no video in the captures of {self.without_video} of them"
         )
 
@@ -60,16 +60,16 @@ def export_umi(
     side: int = SIDE,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> UmiWritten:
-    """Write all usable demonstrations; the folder is there whole or not at all.
+    """Write all usable demonstrations; the folder appears complete or not at all.
 
-    The hand's pose is X_WE, as in UMI: its policies take rows relative to where the hand is. Pictures are the
-    hand camera's middle square, scaled to side by side; where one has no video there are none.
-    InvalidValueError: it exists, is not called .zarr, or nothing can be written.
+    The hand's pose is X_WE, as in UMI, whose policies take rows relative to the current pose. Images are the
+    hand camera's central square, scaled to side by side; if one capture has no video there are none.
+    InvalidValueError: the folder exists or does not end in .zarr, or no demonstration is usable.
     """
     if path.suffix != ".zarr":
-        raise InvalidValueError(f"a UMI dataset is a folder that ends in .zarr, got {path.name}")
+        raise InvalidValueError(f"expected a folder for a UMI dataset that ends in .zarr, got {path.name}")
     if path.exists():
-        raise InvalidValueError(f"{path} exists: a UMI dataset is written into a folder of its own")
+        raise InvalidValueError(f"{path} exists: a UMI dataset needs a new folder")
     usable = [each for each in labelled if each.labels.verdict.ok and each.labels.is_valid.any()]
     if not usable:
         raise InvalidValueError("no demonstration can be used: `robot-runtime capture check` says why")
@@ -115,7 +115,7 @@ def _numbers(labels: Labels) -> dict[str, np.ndarray]:
 
 
 def _axis_angle(X: Trajectory) -> np.ndarray:
-    """(N, 6) position [m] and rotation vector [rad]."""
+    """Poses (N, 6): position [m] and rotation vector [rad]."""
     return np.hstack([X.p, Rotation.from_quat(X.q, scalar_first=True).as_rotvec()])
 
 
@@ -150,7 +150,7 @@ def _middle(rgb: np.ndarray) -> np.ndarray:
 
 
 def _array(folder: Path, values: np.ndarray) -> None:
-    """Chunks of rows; the last one is filled up, as the format wants it."""
+    """Write an array in chunks of rows; the last one is padded, as the format requires."""
     per_chunk = min(ROWS_IN_CHUNK, len(values))
     chunk_shape = (per_chunk, *values.shape[1:])
     _header(folder, values.shape, chunk_shape, values.dtype)

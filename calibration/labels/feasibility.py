@@ -1,7 +1,7 @@
-"""Whether a given robot can do what a person did: `place_robot`, `feasibility`.
+"""Checks whether a given robot can execute a demonstration: `place_robot`, `feasibility`.
 
 G  the virtual base (the person)     B  the robot's base: X_GB, the same in all demonstrations
-X_WB = X_WG X_GB,  X_BE = X_GB^-1 X_GE        the hand in the room stays what it is
+X_WB = X_WG X_GB,  X_BE = X_GB^-1 X_GE        the hand in the room is unchanged
 """
 
 from collections.abc import Callable, Sequence
@@ -19,52 +19,52 @@ from calibration.verdict import Reason, Verdict
 from robot_runtime.errors import InvalidValueError
 
 OFFSETS_M = (np.arange(-0.4, 0.61, 0.1), np.arange(-0.3, 0.31, 0.1))
-"""Where the robot's base is tried, forwards and to the left of the person [m]."""
+"""Candidate positions of the robot's base, forwards and to the left of the person [m]."""
 _TRIED_POSES = 60
 REACHED_M, REACHED_RAD = 0.005, np.deg2rad(1.0)
 LEAST_REACHED = 0.98
-"""Share of rows that have to be reached."""
+"""Share of rows that must be reachable."""
 
 
 class Reach(Protocol):
-    """What is asked of an arm: joints for a hand in its base, near others."""
+    """Inverse kinematics of an arm: joints for an end-effector pose in its base, near given ones."""
 
     num_joints: int
     q_home: np.ndarray
-    """Where to begin [rad]."""
+    """Joints to begin with [rad]."""
     dq_max: np.ndarray
-    """Fastest joints [rad/s]."""
+    """Speed limits of the joints [rad/s]."""
 
     def solve(self, X_BE: pin.SE3, q_start: np.ndarray) -> tuple[np.ndarray, bool]:
-        """Joints (N,) [rad], and whether the hand is there."""
+        """Joints (N,) [rad], and whether they reach the pose."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Feasibility:
-    """One demonstration on a robot."""
+    """The motion of a robot in one demonstration."""
 
     x_GB: np.ndarray
     """(3,) the robot's base in the virtual one: x, y [m], yaw [rad]."""
     x_WB: np.ndarray
-    """(N, 3) where the robot's base goes, in W."""
+    """(N, 3) path of the robot's base, in W."""
     X_BE: Trajectory
-    """Its hand in it."""
+    """Its end effector in its base."""
     q: np.ndarray
-    """(N, J) joints that reach it; the last ones that did where none do. (N, 0) without an arm."""
+    """(N, J) joints that reach it; where none do, the last ones that did. (N, 0) without an arm."""
     reached: np.ndarray
-    """(N,) bool."""
+    """(N,) bool: whether the pose of a row is reached."""
     joint_share: float
-    """Fastest joint, as a share of what it may."""
+    """Largest joint speed as a share of its limit."""
     speed_share: float
-    """Fastest the base goes or turns, the same."""
+    """Largest speed or turning speed of the base as a share of its limit."""
     lateral_share: float
-    """Of the base's way that goes sideways: 0 for one that only drives ahead and turns."""
+    """Sideways share of the base's path: 0 for a base that only drives ahead and turns."""
     verdict: Verdict
 
     @property
     def reached_share(self) -> float:
-        """Of the rows."""
+        """Share of rows that are reached."""
         return float(self.reached.mean())
 
 
@@ -74,10 +74,10 @@ def place_robot(
     *,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> np.ndarray:
-    """X_GB (x, y, 0) for a robot by which most is reached, and of those that which is nearest to the middle.
+    """Find X_GB (x, y, 0) of a robot that reaches most rows; of several, the one nearest to the middle.
 
-    progress: called with (places tried, of all).
-    InvalidValueError: nothing of any demonstration can be reached from anywhere near.
+    progress: called with (positions tried, total).
+    InvalidValueError: no pose of any demonstration can be reached from any candidate.
     """
     poses = [each.X_GE[int(k)] for each in labels for k in _spread(each, max(2, _TRIED_POSES // len(labels)))]
     xs, ys = OFFSETS_M
@@ -89,8 +89,8 @@ def place_robot(
     best = float(share.max())
     if best == 0.0:
         raise InvalidValueError(
-            "no hand of any demonstration can be reached, wherever the base stands: is the floor right "
-            "(--board-height-m, --chest-height-m), and X_HE?"
+            "no hand pose of any demonstration can be reached from any position of the base: check the floor "
+            "(--board-height-m, --chest-height-m) and X_HE"
         )
     there = np.argwhere(share >= best - 1e-9)
     middle = there.mean(axis=0)
@@ -123,10 +123,10 @@ def feasibility(
     is_holonomic: bool = True,
     most_width_m: float | None = None,
 ) -> Feasibility:
-    """Whether a robot can do it.
+    """Check whether a robot can execute a demonstration.
 
-    reach: of its arm; None: not asked. x_GB: where its base stands against the person's. pace: of its base.
-    is_holonomic: whether it drives sideways. most_width_m: how far its gripper opens; None: not asked.
+    reach: of its arm; None: not checked. x_GB: its base relative to the person's. pace: of its base.
+    is_holonomic: whether it drives sideways. most_width_m: its gripper's opening; None: not checked.
     """
     offset, pace = np.zeros(3) if x_GB is None else np.asarray(x_GB, float), pace or Pace()
     x_WB = moved_base(labels.x_WG, offset)
@@ -134,10 +134,10 @@ def feasibility(
     q, reached = _reached(X_BE, reach)
     v = np.gradient(x_WB, labels.period_s, axis=0)
     c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
-    ahead, aside = c * v[:, 0] + s * v[:, 1], c * v[:, 1] - s * v[:, 0]
-    speed = np.hypot(ahead, aside)
+    ahead, sideways = c * v[:, 0] + s * v[:, 1], c * v[:, 1] - s * v[:, 0]
+    speed = np.hypot(ahead, sideways)
     speed_share = max(float(speed.max()) / pace.speed, float(np.abs(v[:, 2]).max()) / pace.turn)
-    lateral = float(np.abs(aside).sum() / max(float(speed.sum()), 1e-9)) if speed.max() > 0.02 else 0.0
+    lateral = float(np.abs(sideways).sum() / max(float(speed.sum()), 1e-9)) if speed.max() > 0.02 else 0.0
     joint_share = 0.0
     if reach is not None and len(q) > 2:
         both = reached[1:] & reached[:-1]
@@ -159,7 +159,7 @@ def feasibility(
 
 
 def _wider(width: np.ndarray, most_m: float | None) -> list[Reason]:
-    """Of widths (N,) [m] that no fingers of the robot's have."""
+    """Check widths (N,) [m] against the opening of the robot's gripper."""
     widest = float(width[np.isfinite(width)].max(initial=0.0))
     if most_m is None or widest <= most_m:
         return []
@@ -167,7 +167,7 @@ def _wider(width: np.ndarray, most_m: float | None) -> list[Reason]:
         Reason(
             name="wider-than-gripper",
             what=f"Its fingers open to {1e3 * widest:.0f} mm; the robot's to {1e3 * most_m:.0f} mm at most.",
-            do="What is wider it cannot take: demonstrate with a gripper that opens as far as the robot's.",
+            do="It cannot grasp wider objects: demonstrate with a gripper that opens as far as the robot's.",
             is_fatal=False,
         )
     ]
@@ -188,7 +188,7 @@ def _reached(X_BE: Trajectory, reach: Reach | None) -> tuple[np.ndarray, np.ndar
     q, reached, held = np.zeros((n, reach.num_joints)), np.zeros(n, bool), reach.q_home
     for k in range(n):
         found, is_there = reach.solve(X_BE[k], held)
-        if not is_there:  # the last joints may have led into a corner
+        if not is_there:  # the last joints may be in a local minimum
             found, is_there = reach.solve(X_BE[k], reach.q_home)
         held = found if is_there else held
         q[k], reached[k] = held, is_there
@@ -206,15 +206,15 @@ def _reasons(
         out.append(
             Reason(
                 name="out-of-reach",
-                what=f"The arm reaches {100 * share:.0f} % of the rows; the first not at {first:.1f} s.",
-                do="Work nearer to the body and at the robot's height, or take a robot that reaches further.",
+                what=f"The arm reaches {100 * share:.0f} % of the rows; the first miss is at {first:.1f} s.",
+                do="Work nearer to the body and at the robot's height, or use a robot that reaches further.",
             )
         )
     if joints > 1.0:
         out.append(
             Reason(
                 name="joints-too-fast",
-                what=f"A joint would have to turn {joints:.1f} times as fast as it may.",
+                what=f"A joint would need {joints:.1f} times its speed limit.",
                 do="Move the hand slower.",
                 is_fatal=joints > 2.0,
             )
@@ -223,7 +223,7 @@ def _reasons(
         out.append(
             Reason(
                 name="base-too-fast",
-                what=f"The base would have to go {speed:.1f} times as fast as it may.",
+                what=f"The base would need {speed:.1f} times its speed limit.",
                 do="Walk and turn slower.",
                 is_fatal=speed > 1.5,
             )
@@ -232,7 +232,7 @@ def _reasons(
         out.append(
             Reason(
                 name="sideways-way",
-                what=f"{100 * lateral:.0f} % of the base's way goes sideways, which this base cannot drive.",
+                what=f"{100 * lateral:.0f} % of the base's path is sideways, which this base cannot drive.",
                 do="Walk where you look; do not step aside.",
             )
         )

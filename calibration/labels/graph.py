@@ -1,13 +1,13 @@
-"""How both odometries drifted, from all that ties the two devices together: `correct`.
+"""Estimates the drift of both odometries from all that ties the two devices together: `correct`.
 
-    chest   c0 ── c1 ── c2 ── c3 ── ... ── cK      along: odometry, worse with every metre; gravity
+    chest   c0 ── c1 ── c2 ── c3 ── ... ── cK      along: odometry, less certain with distance; gravity
              ║           |                 ║
     hand    h0 ── h1 ── h2 ── h3 ── ... ── hK
            anchor      tags              anchor    ║ both saw the board, | the chest saw the gripper
 
-A node is how far odometry is off at a time: (dp, dr) with p_true = p + dp, R_true = Exp(dr) R, all in W. What
-an anchor at the end contradicts is spread over the path by that: more where a device went far, nothing where
-it stood. A jump of an odometry, or tracking that was lost, is a link that hardly holds.
+A node is the error of odometry at a time: (dp, dr) with p_true = p + dp, R_true = Exp(dr) R, all in W. The
+discrepancy at an anchor at the end is distributed over the path: more where a device went far, none where it
+was stationary. A jump of odometry, or lost tracking, is a link with large variance.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
 _ROUNDS, _FAR_ROUNDS = 12, 5
-"""Steps of Gauss and Newton; in the first, no tag is taken for a wrong one."""
+"""Gauss-Newton steps; the first ones reject no tags."""
 _DONE = 1e-6
 
 
@@ -42,13 +42,13 @@ def correct(
     node_s: float,
     clock_sigma_s: float,
 ) -> Corrected:
-    """Both in one world as the first tie has it, on one clock.
+    """Correct both odometries in one world, defined by the first tie, on one clock.
 
-    drifts: of chest and hand. clock_sigma_s: how well the clocks are joined.
-    InvalidValueError: no tie, or the two were never on at the same time.
+    drifts: of chest and hand. clock_sigma_s: standard deviation of the joined clocks.
+    InvalidValueError: no tie, or no time at which both recorded.
     """
     if not ties:
-        raise InvalidValueError("the two odometries are tied by at least one anchor, got none")
+        raise InvalidValueError("expected at least one anchor between the two odometries, got none")
     problem = _Problem.of(chest, hand, ties, node_s, drifts)
     K = len(problem.t_ns)
     x, shared = np.zeros((K, 12)), np.zeros(7)  # dt [ms], board (dp, dr)
@@ -89,22 +89,22 @@ def correct(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Problem:
-    """What the factors between nodes are made of; two devices, chest and hand."""
+    """Data of the factors between nodes; two devices, chest and hand."""
 
     t_ns: np.ndarray
     p: tuple[np.ndarray, np.ndarray]
-    said: tuple[Trajectory, Trajectory]
+    odometry: tuple[Trajectory, Trajectory]
     wander: np.ndarray
     """(K-1, 12) variances of a step."""
     keep: np.ndarray
-    """(K-1, 12) what of a node goes on in the next: 1, or less of a tilt."""
+    """(K-1, 12) share of a node's error that persists in the next: 1, or less for tilt."""
     ties: Sequence[Tie]
     at_chest: np.ndarray
     at_hand: np.ndarray
     """Nodes of the ties."""
     tilt_rad: tuple[float, float]
     X0: pin.SE3
-    """The hand's world in the chest's by the first tie, as it is said here."""
+    """The hand's world in the chest's by the first tie, leveled."""
 
     @classmethod
     def of(
@@ -123,19 +123,19 @@ class _Problem:
         hand = hand.before(ties[0].level)
         grid = np.arange(start, stop, round(node_s * NS_PER_S))
         extra = [np.clip([t for tie in ties for t in (tie.chest_ns, tie.hand_ns)], start, stop), [stop]]
-        for said in (chest, hand):
-            broken = jumps(said)
-            extra += [said.t_ns[:-1][broken], said.t_ns[1:][broken]]
+        for path in (chest, hand):
+            broken = jumps(path)
+            extra += [path.t_ns[:-1][broken], path.t_ns[1:][broken]]
         t_ns = np.unique(np.clip(np.concatenate([grid, *extra]), start, stop)).astype(np.int64)
         wander, keep = [], []
-        for said, drift in zip((chest, hand), drifts, strict=True):
-            w, a = drifting(said, t_ns, drift)
+        for path, drift in zip((chest, hand), drifts, strict=True):
+            w, a = drifting(path, t_ns, drift)
             wander.append(w)
             keep.append(a)
         return cls(
             t_ns=t_ns,
             p=(chest.sampled(t_ns).p, hand.sampled(t_ns).p),
-            said=(chest, hand),
+            odometry=(chest, hand),
             wander=np.hstack(wander),
             keep=np.hstack(keep),
             ties=ties,
@@ -146,7 +146,7 @@ class _Problem:
         )
 
     def guess(self, x: np.ndarray, clock_sigma_s: float) -> np.ndarray:
-        """By the anchors alone, so that tags are refused against something near."""
+        """Initial estimate from the anchors alone, so that tags are rejected against a near solution."""
         shared = np.zeros(7)
         for _ in range(3):
             step, step_shared = self.chain(x, shared, clock_sigma_s).solve()
@@ -154,7 +154,7 @@ class _Problem:
         return x
 
     def chain(self, x: np.ndarray, shared: np.ndarray, clock_sigma_s: float) -> Chain:
-        """All but the tags."""
+        """Normal equations of all factors except tags."""
         K = len(self.t_ns)
         chain = Chain(K, 12, 7)
         self._add_odometry(chain, x)
@@ -168,7 +168,7 @@ class _Problem:
         return chain
 
     def _add_odometry(self, chain: Chain, x: np.ndarray) -> None:
-        """x_k+1 = keep x_k + what a turned world moves the step by + wander."""
+        """Add odometry factors: x_k+1 = keep x_k + effect of a rotated world on the step + drift."""
         K = len(self.t_ns)
         sigma = np.sqrt(self.wander)
         r = x[1:] - self.keep * x[:-1]
@@ -188,7 +188,7 @@ class _Problem:
         chain.add(np.arange(K - 1), r / sigma, J / s, J_next / s)
 
     def _add_priors(self, chain: Chain, x: np.ndarray) -> None:
-        """Tilt of the first nodes; and W: the chest's world where the first tie saw it."""
+        """Add priors on the tilt of the first nodes, and on W: the chest's world at the first tie."""
         J = np.zeros((1, 4, 12))
         for row, (column, sigma) in enumerate(
             ((3, self.tilt_rad[0]), (4, self.tilt_rad[0]), (9, self.tilt_rad[1]), (10, self.tilt_rad[1]))
@@ -201,7 +201,7 @@ class _Problem:
         chain.add(np.array([k]), (G @ x[k])[:, :], G)
 
     def _add_tie(self, chain: Chain, x: np.ndarray, shared: np.ndarray, tie: Tie, c: int, h: int) -> None:
-        """Both devices' worlds, each as corrected at that time, have the board in one place."""
+        """Add a tie: both devices' worlds, each corrected at its time, agree on the board's pose."""
         E = tie.X_WcWh * self.X0.inverse()
         b_c = tie.X_WcB.translation
         b_h = E.actInv(b_c)
@@ -213,7 +213,7 @@ class _Problem:
         Jc[:, :6] = _lever(b_c - self.p[0][c])
         Jh[:, 6:] = -_lever(b_h - self.p[1][h])
         self._add_far(chain, root @ r, root @ Jc, root @ Jh, c, h)
-        if len(self.ties) > 1:  # the board stood still: its place, known as well as the tie is
+        if len(self.ties) > 1:  # the board is stationary: its pose has the tie's covariance
             off = board_off(self.ties[0], tie)
             J = np.zeros((1, 6, 12))
             J[0, :, :6] = root @ _lever(b_c - self.p[0][c])
@@ -223,10 +223,10 @@ class _Problem:
             chain.add(np.array([c]), (root @ (there + off - shared[1:]))[None], J, None, J_shared)
 
     def _add_far(self, chain: Chain, r: np.ndarray, Jc: np.ndarray, Jh: np.ndarray, c: int, h: int) -> None:
-        """A factor of two nodes that need not be neighbours: the chest's at c, told at h.
+        """Add a factor of two nodes that need not be neighbours: the chest's at c, expressed at h.
 
-        Where they are not, the chest's correction is carried from c to h by what odometry says in between,
-        and what it may have drifted is added to the noise: a chain knows neighbours only.
+        Where they are not, odometry carries the chest's correction from c to h, and its possible drift is
+        added to the noise: a chain has factors between neighbours only.
         """
         if c == h:
             chain.add(np.array([c]), r[None], (Jc + Jh)[None])
@@ -240,20 +240,20 @@ class _Problem:
 
 
 def _moved(x: np.ndarray, point: np.ndarray, about: np.ndarray) -> np.ndarray:
-    """Where a point of an odometry's world truly is, by its correction at a device."""
+    """True position of a point in an odometry's world, by the correction at a device."""
     out: np.ndarray = about + x[:3] + pin.exp3(x[3:]) @ (point - about)
     return out
 
 
 def _lever(arm: np.ndarray) -> np.ndarray:
-    """(6, 6): what (dp, dr) at a device does to a pose that far away."""
+    """Effect (6, 6) of (dp, dr) at a device on a pose that far away."""
     out = np.eye(6)
     out[:3, 3:] = -pin.skew(arm)
     return out
 
 
 def _root_of_inverse(P: np.ndarray) -> np.ndarray:
-    """W with W^T W = P^-1."""
-    floor = np.diag([1e-8] * 3 + [1e-8] * 3)  # 0.1 mm, 0.1 mrad: nothing is known better
+    """The matrix W with W^T W = P^-1."""
+    floor = np.diag([1e-8] * 3 + [1e-8] * 3)  # lower bound: 0.1 mm, 0.1 mrad
     out: np.ndarray = np.linalg.inv(np.linalg.cholesky(np.asarray(P, float) + floor))
     return out

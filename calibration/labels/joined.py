@@ -1,7 +1,7 @@
-"""Both devices of a capture in one room and on one clock: `Joined`.
+"""Both devices of a capture in one world and on one clock: `Joined`.
 
 chest.poses  (its world, its clock)  ─────────────────► graph ─► X_WC(t)
-hand.poses   (its world, its clock) ─ clock ─ anchor ─►       ─► X_WH(t), and how sure both are
+hand.poses   (its world, its clock) ─ clock ─ anchor ─►       ─► X_WH(t), and covariances of both
 """
 
 from collections.abc import Sequence
@@ -34,59 +34,59 @@ HANDS = ("hand", "right_hand", "left_hand")
 _TAG_PERIOD_NS = NS_PER_S // 5
 _NEAR_JUMP_NS = NS_PER_S // 10
 _OUTVOTED_M, _OUTVOTED_RAD = 0.02, float(np.deg2rad(1.5))
-"""By how much an anchor may be off from what the graph makes of everything [m, rad]."""
+"""Largest deviation of an anchor from the graph's solution [m, rad]."""
 _FEWEST_TAGS, _MOST_REFUSED = 20, 0.4
-"""Of tags that were seen, how many make a judgement, and which share of them may disagree."""
+"""Least number of seen tags to judge by, and the share of them that may disagree."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Joined:
-    """What all demonstrations of a capture share. Times are the chest's; W has z = 0 on the floor."""
+    """Data that all demonstrations of a capture share. Times are the chest's; W has z = 0 on the floor."""
 
     capture: RawCapture
     config: LabelConfig
     hand_role: str
     clock: HandClock
     chest: Trajectory
-    """X_WC, corrected."""
+    """Corrected X_WC."""
     hand: Trajectory
-    """X_WH, corrected."""
+    """Corrected X_WH."""
     X_HE: pin.SE3
     jumps_ns: dict[str, np.ndarray]
-    """By role, when its odometry moved its world."""
+    """Role -> times at which its odometry jumped."""
     corrected: Corrected
     pivot: Pivot
     R_GC: np.ndarray
-    """Of an upright person."""
+    """R_GC of an upright person."""
     floor_z: float
-    """Of the floor in the chest's own world [m]."""
+    """Height of the floor in the chest's own world [m]."""
     ties: tuple[Tie, ...]
     reasons: tuple[Reason, ...] = ()
-    """What was found that holds for all demonstrations."""
+    """Reasons that apply to all demonstrations."""
     hashes: dict[str, str] = field(default_factory=dict)
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """In which both devices have poses."""
+        """Span in which both devices have poses."""
         return (
             int(max(self.chest.t_ns[0], self.hand.t_ns[0])),
             int(min(self.chest.t_ns[-1], self.hand.t_ns[-1])),
         )
 
     def device(self, role: str) -> Device:
-        """Of the capture."""
+        """A device of the capture."""
         return self.capture.devices[role]
 
     def on_chest_clock(self, role: str, t_ns: np.ndarray) -> np.ndarray:
-        """A device's own times."""
+        """Convert a device's own times to the chest's clock."""
         return np.asarray(t_ns, np.int64) if role == CHEST else self.clock(t_ns)
 
     def poses(self, role: str, t_ns: np.ndarray) -> Trajectory:
-        """Of a role's camera in W, at times within `span_ns`."""
+        """Poses of a role's camera in W, at times within `span_ns`."""
         return sampled(self.chest if role == CHEST else self.hand, t_ns, self.jumps_ns[role])
 
     def is_near_jump(self, role: str, t_ns: np.ndarray) -> np.ndarray:
-        """(N,) bool: a tenth of a second from where its odometry jumped, or less."""
+        """(N,) bool: within a tenth of a second of a jump of its odometry."""
         at = self.jumps_ns[role]
         return np.searchsorted(at, t_ns + _NEAR_JUMP_NS) > np.searchsorted(at, t_ns - _NEAR_JUMP_NS)
 
@@ -101,17 +101,17 @@ def join(
     reasons: Sequence[Reason] = (),
     hashes: dict[str, str] | None = None,
 ) -> Joined:
-    """Put a capture's devices into one room.
+    """Put a capture's devices into one world.
 
-    ties: the anchors, in their order in time. hand: which hand; None: the one there is.
-    InvalidValueError: a device, an anchor or X_HE is missing, or the two were never on together.
+    ties: the anchors, in order of time. hand: role of the hand; None: the only one.
+    InvalidValueError: a device, an anchor or X_HE is missing, or there is no time at which both recorded.
     """
     role = hand_of(capture, hand)
-    said = (capture.devices[CHEST].poses, clock.moved(capture.devices[role].poses))
+    odometry = (capture.devices[CHEST].poses, clock.moved(capture.devices[role].poses))
     X_HE = _tcp_of(capture, role)
     used = list(ties) if config.use_end_anchor else list(ties)[:1]
     corrected = correct(
-        *said,
+        *odometry,
         used,
         _tags(capture, X_HE) if config.use_tags else None,
         drifts=(config.chest_drift, config.hand_drift),
@@ -119,7 +119,7 @@ def join(
         clock_sigma_s=clock.sigma_s,
     )
     late_ns = round(corrected.dt_s * NS_PER_S)
-    paths = _in_room(said, corrected, used[0], late_ns)
+    paths = _in_room(odometry, corrected, used[0], late_ns)
     room = _on_floor(capture, config, used, paths)
     return Joined(
         capture=capture,
@@ -129,7 +129,9 @@ def join(
         chest=room.chest,
         hand=room.hand,
         X_HE=X_HE,
-        jumps_ns={name: path.t_ns[1:][jumps(path)] for name, path in zip((CHEST, role), said, strict=True)},
+        jumps_ns={
+            name: path.t_ns[1:][jumps(path)] for name, path in zip((CHEST, role), odometry, strict=True)
+        },
         corrected=corrected,
         pivot=room.pivot,
         R_GC=room.R_GC,
@@ -137,10 +139,10 @@ def join(
         ties=tuple(used),
         reasons=(
             *reasons,
-            *anchor_reasons(used, *said),
+            *anchor_reasons(used, *odometry),
             *closure_reasons(used, config, room.chest, room.hand),
             *_tag_reasons(corrected),
-            *_outvoted(used, said, paths),
+            *_outvoted(used, odometry, paths),
             *room.reasons,
         ),
         hashes=dict(hashes or {}),
@@ -149,7 +151,7 @@ def join(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Room:
-    """Both devices' paths, z up from the floor, and how the chest's camera was worn."""
+    """Both devices' paths, z up from the floor, and the upright rotation of the chest's camera."""
 
     chest: Trajectory
     hand: Trajectory
@@ -179,7 +181,7 @@ def _on_floor(
 
 
 def hand_of(capture: RawCapture, hand: str | None) -> str:
-    """Which hand; InvalidValueError: there is no chest, or no such hand."""
+    """Role of the hand; InvalidValueError: there is no chest, or no such hand."""
     if CHEST not in capture.devices:
         raise InvalidValueError(f"{capture.path} has no chest camera; it has {', '.join(capture.devices)}")
     there = [role for role in HANDS if role in capture.devices]
@@ -193,22 +195,22 @@ def hand_of(capture: RawCapture, hand: str | None) -> str:
 
 
 def _tcp_of(capture: RawCapture, role: str) -> pin.SE3:
-    """X_HE; InvalidValueError: the capture does not say it."""
+    """X_HE; InvalidValueError: the capture does not declare it."""
     X_HE = capture.devices[role].info.X_HE
     if X_HE is None:
         raise InvalidValueError(
-            f"the capture does not say where the TCP is in the camera of {role}: `calibrate tcp` "
+            f"the capture does not declare the TCP's pose in the camera of {role}: `calibrate tcp` "
             "finds it, and `capture label --tcp` takes its file"
         )
     return X_HE
 
 
 def _in_room(
-    said: tuple[Trajectory, Trajectory], corrected: Corrected, first: Tie, late_ns: int
+    odometry: tuple[Trajectory, Trajectory], corrected: Corrected, first: Tie, late_ns: int
 ) -> tuple[Trajectory, Trajectory]:
-    """Chest and hand in the chest's world, corrected, where both are known; late_ns: the hand's clock."""
+    """Corrected chest and hand in the chest's world, where both are known; late_ns: of the hand's clock."""
     start_ns, stop_ns = int(corrected.chest.t_ns[0]), int(corrected.chest.t_ns[-1]) + 1
-    chest, hand = said[0], said[1].shifted(-late_ns).before(first.level)
+    chest, hand = odometry[0], odometry[1].shifted(-late_ns).before(first.level)
     return (
         corrected.chest.of(chest.between(start_ns, stop_ns)),
         corrected.hand.of(hand.between(start_ns, stop_ns)),
@@ -216,15 +218,15 @@ def _in_room(
 
 
 def _outvoted(
-    ties: Sequence[Tie], said: tuple[Trajectory, Trajectory], corrected: tuple[Trajectory, Trajectory]
+    ties: Sequence[Tie], odometry: tuple[Trajectory, Trajectory], corrected: tuple[Trajectory, Trajectory]
 ) -> list[Reason]:
-    """Anchors that odometry, tags and the other anchors together do not believe."""
+    """Reasons for anchors that contradict odometry, tags and the other anchors together."""
     out = []
     for i, tie in enumerate(ties):
         X_VhB = tie.X_WcWh.inverse() * tie.X_WcB
         boards = []
         for path, moved, t_ns, X_VB in zip(
-            said, corrected, (tie.chest_ns, tie.hand_ns), (tie.X_WcB, X_VhB), strict=True
+            odometry, corrected, (tie.chest_ns, tie.hand_ns), (tie.X_WcB, X_VhB), strict=True
         ):
             at = int(np.clip(t_ns, max(path.t_ns[0], moved.t_ns[0]), min(path.t_ns[-1], moved.t_ns[-1])))
             boards.append(moved.at(at) * path.at(at).inverse() * X_VB)
@@ -237,9 +239,9 @@ def _outvoted(
                 note(
                     "anchor-outvoted",
                     f"Anchor {i} puts the hand {1e3 * far_m:.0f} mm, {np.rad2deg(far_rad):.1f} degrees from "
-                    f"where tags, odometry and other anchors have it; it is sure to {1e3 * usual_m:.0f} mm.",
-                    "The board was moved between the looks of chest and hand, or a camera's file is another "
-                    "one's: fix the board and look at it again with both.",
+                    f"where tags, odometry and other anchors do; its uncertainty is {1e3 * usual_m:.0f} mm.",
+                    "The board was moved between the views of chest and hand, or a camera file belongs to "
+                    "another camera: fix the board and show it to both again.",
                     is_fatal=True,
                 )
             )
@@ -247,35 +249,35 @@ def _outvoted(
 
 
 def _tag_reasons(corrected: Corrected) -> list[Reason]:
-    """What the gripper's tags say against the anchors."""
+    """Reasons from the gripper's tags that contradict the anchors."""
     if corrected.num_tags < _FEWEST_TAGS or corrected.num_refused_tags < _MOST_REFUSED * corrected.num_tags:
         return []
     share = 100.0 * corrected.num_refused_tags / corrected.num_tags
     return [
         note(
             "tags-elsewhere",
-            f"In {share:.0f} % of {corrected.num_tags} pictures the gripper's tags are not where the anchors "
+            f"In {share:.0f} % of {corrected.num_tags} images the gripper's tags are not where the anchors "
             "and both odometries have the hand.",
-            "The board was moved between the looks, tags or TCP are not where they are said to be, "
-            "or odometry is wrong: look at the board again, fixed, or mend the description of the tags.",
+            "The board was moved between the views, the declared poses of tags or TCP are wrong, "
+            "or odometry is wrong: show the fixed board again, or correct the description of the tags.",
             is_fatal=True,
         )
     ]
 
 
 def _tags(capture: RawCapture, X_HE: pin.SE3) -> TagSights | None:
-    """What the chest's pictures have of the gripper's tags; None: nothing is known of them."""
+    """Sightings of the gripper's tags in the chest's images; None: the tags are undescribed."""
     found, info = capture.devices[CHEST].tags, capture.devices[CHEST].info
     described = capture.setup.more.get("tags")
     if found is None or not len(found.t_ns) or info.camera is None or not isinstance(described, dict):
         return None
-    places = {int(each["tag"]): _tag_corners(each, X_HE) for each in described.get("cube", ())}
-    known = np.isin(found.tag, list(places))
+    corners_of = {int(each["tag"]): _tag_corners(each, X_HE) for each in described.get("cube", ())}
+    known = np.isin(found.tag, list(corners_of))
     if not known.any():
         return None
     sights = TagSights(
         t_ns=found.t_ns[known],
-        corners_H=np.array([places[int(tag)] for tag in found.tag[known]]),
+        corners_H=np.array([corners_of[int(tag)] for tag in found.tag[known]]),
         uv=found.corners[known],
         camera=CameraModel.from_dict(info.camera),
     ).thinned(_TAG_PERIOD_NS)
@@ -285,22 +287,23 @@ def _tags(capture: RawCapture, X_HE: pin.SE3) -> TagSights | None:
 
 
 def readout_ns(capture: RawCapture, role: str, v: np.ndarray) -> np.ndarray:
-    """How long after a picture's middle row these rows (N,) were exposed, (N,) int64 [ns].
+    """Exposure time of image rows (N,) after the middle row, (N,) int64 [ns].
 
-    By capture.json's `readout_ns`, role -> time from the first to the last row: of a data sheet, or measured.
+    Uses `readout_ns` of capture.json, role -> time from the first to the last row, from a data sheet or
+    measured.
     """
-    said, camera = capture.setup.more.get("readout_ns"), capture.devices[role].info.camera
-    if not isinstance(said, dict) or camera is None:
+    readout, camera = capture.setup.more.get("readout_ns"), capture.devices[role].info.camera
+    if not isinstance(readout, dict) or camera is None:
         return np.zeros(len(v), dtype=np.int64)
     height = CameraModel.from_dict(camera).size[0]
     share = (np.asarray(v) - 0.5 * (height - 1)) / height
-    return np.rint(share * float(said.get(role, 0.0))).astype(np.int64)
+    return np.rint(share * float(readout.get(role, 0.0))).astype(np.int64)
 
 
-def _tag_corners(said: dict, X_HE: pin.SE3) -> np.ndarray:
-    """(4, 3) in the hand's camera. A tag's frame: x right, y down as it is read, z into it."""
-    px, py, pz, qw, qx, qy, qz = map(float, said["X_ET"])
+def _tag_corners(tag: dict, X_HE: pin.SE3) -> np.ndarray:
+    """Corners (4, 3) of a tag in the hand's camera. Frame of a tag: x right, y down as read, z into it."""
+    px, py, pz, qw, qx, qy, qz = map(float, tag["X_ET"])
     X_HT = X_HE * pose_from_numbers((px, py, pz, qw, qx, qy, qz))
-    flat = 0.5 * float(said["size_m"]) * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
+    flat = 0.5 * float(tag["size_m"]) * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
     out: np.ndarray = flat @ X_HT.rotation.T + X_HT.translation
     return out

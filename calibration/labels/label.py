@@ -1,8 +1,8 @@
-"""From a capture to labels: `label_capture`.
+"""Computes labels of a capture: `label_capture`.
 
-    capture ─► clocks ─► anchors ─► both in one room ─► the check, with where the hand is then ─► labels
+    capture ─► clocks ─► anchors ─► both in one world ─► the check, with the hand's pose ─► labels
 
-What the check refuses is labelled and refused: nobody learns from what it does not believe.
+Demonstrations that the check refuses get labels marked as unusable, so no policy learns from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,13 +29,13 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CaptureLabels:
-    """Of all demonstrations of a capture that could be labelled; each has a verdict on whether to use it."""
+    """Labels of all demonstrations of a capture that could be labelled, each with a verdict."""
 
     joined: Joined
     labels: tuple[Labels, ...]
-    """In their order."""
+    """Labels in order of the demonstrations."""
     without: tuple[str, ...] = ()
-    """Which demonstrations have no labels, and why."""
+    """Demonstrations without labels, and why."""
 
 
 def label_capture(
@@ -47,12 +47,12 @@ def label_capture(
     X_HE: pin.SE3 | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> CaptureLabels:
-    """Labels of all demonstrations of a capture; their verdicts say as well what `check_capture` refuses.
+    """Compute labels of all demonstrations of a capture; verdicts include those of `check_capture`.
 
-    anchors: of this capture's odometries, in their order in time; None: of the marked clips.
-    hand: which one; None: the one there is.
-    X_HE: the TCP in its camera; None: as the capture says.
-    progress: called with (done, in all) while the check looks for the board in videos.
+    anchors: of this capture's odometries, in order of time; None: from the marked clips.
+    hand: its role; None: the only one.
+    X_HE: the TCP in its camera; None: as the capture declares.
+    progress: called with (done, total) while the check searches videos for the board.
     InvalidValueError: clocks cannot be joined, no anchor can be trusted, or something needed is missing.
     """
     config = config or LabelConfig()
@@ -90,7 +90,7 @@ def joined_by(
     *,
     hand: str | None = None,
 ) -> Joined:
-    """A capture's devices in one room and on one clock. InvalidValueError: no anchor can be trusted."""
+    """Join a capture's devices in one world and on one clock. InvalidValueError: no trustworthy anchor."""
     if not anchors:
         raise InvalidValueError(
             "labels need at least one anchor: a clip in which both cameras look at the board (key a, or a "
@@ -111,7 +111,7 @@ def joined_by(
 
 
 def _checked(labels: Labels, *verdicts: Verdict) -> Labels:
-    """With what `capture check` refuses it for."""
+    """Labels with the reasons of `capture check` added."""
     known = set(labels.verdict.names)
     found = {reason.name: reason for each in verdicts for reason in each.reasons if reason.is_fatal}
     new = [reason for name, reason in found.items() if name not in known]
@@ -119,7 +119,7 @@ def _checked(labels: Labels, *verdicts: Verdict) -> Labels:
 
 
 def ties_of(anchors: Sequence[Anchor], clock: HandClock) -> list[Tie]:
-    """In their order in time, on the chest's clock."""
+    """Ties in order of time, on the chest's clock."""
     out = []
     for each in anchors:
         [hand_ns] = clock(np.array([each.hand_ns]))
@@ -136,7 +136,7 @@ def ties_of(anchors: Sequence[Anchor], clock: HandClock) -> list[Tie]:
 
 
 def clock_of(capture: RawCapture, role: str, config: LabelConfig) -> HandClock:
-    """The hand's clock by the sync spans; InvalidValueError: there is none, or they do not join."""
+    """The hand's clock by the sync spans; InvalidValueError: there are none, or they do not join."""
     if config.has_shared_clock or capture.setup.more.get("clock") == "shared":
         return HandClock(sigma_s=config.clock_sigma_s)
     fit = clock_fit(capture, role)

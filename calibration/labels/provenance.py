@@ -1,4 +1,4 @@
-"""What labels were made with, as JSON: `provenance`, and its hash."""
+"""Calibration and settings that labels were made with, as JSON: `provenance`, and its hash."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from calibration.store import pose_to_json
 
 
 def provenance(joined: Joined) -> dict[str, Any]:
-    """Units: m, rad, s; quaternions wxyz. X_AB is the pose of B in A."""
+    """Provenance of labels. Units: m, rad, s; quaternions wxyz. X_AB is the pose of B in A."""
     capture, pivot = joined.capture, joined.pivot
     return {
         "capture_when": capture.when,
@@ -51,7 +51,7 @@ def provenance(joined: Joined) -> dict[str, Any]:
 
 
 def digest_of(about: Mapping[str, Any]) -> str:
-    """sha256 of its content."""
+    """SHA-256 of a provenance."""
     return hashlib.sha256(json.dumps(about, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Where the chest's camera saw the gripper's tags: `TagSights`, factors of the pose graph."""
+"""Sightings of the gripper's tags by the chest's camera, as factors of the pose graph: `TagSights`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 _EPS = np.array([1e-5] * 3 + [1e-5] * 3 + [1e-5] * 3 + [1e-5] * 3)
 _HUBER = 2.0
-"""Residuals of a tag beyond so many standard deviations count less."""
+"""Standard deviations beyond which residuals of a tag count less."""
 
 
 class Nodes(Protocol):
-    """What sightings ask of the graph."""
+    """The part of the graph that sightings use."""
 
     @property
     def t_ns(self) -> np.ndarray: ...
 
     @property
-    def said(self) -> tuple[Trajectory, Trajectory]: ...
+    def odometry(self) -> tuple[Trajectory, Trajectory]: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TagSights:
-    """M tags in pictures of the chest."""
+    """M sightings of tags in the chest's images."""
 
     t_ns: np.ndarray
-    """(M,) of the pictures, chest's clock, not falling."""
+    """(M,) capture times of the images, chest's clock, not falling."""
     corners_H: np.ndarray
     """(M, 4, 3) the tag's corners in the hand's camera [m]."""
     uv: np.ndarray
-    """(M, 4, 2) where they were seen [pixels]."""
+    """(M, 4, 2) their observed positions [pixels]."""
     camera: CameraModel
-    """The chest's."""
+    """The chest's camera."""
     sigma_px: float = 0.7
-    """Of a corner, along u and v; what tag mounts and lenses are wrong by included."""
+    """Standard deviation of a corner along u and v, including errors of tag mounts and lenses."""
 
     def __post_init__(self) -> None:
         m = len(self.t_ns)
         if np.shape(self.corners_H) != (m, 4, 3) or np.shape(self.uv) != (m, 4, 2):
             raise InvalidValueError(
-                f"{m} sightings have corners ({m}, 4, 3) and pixels ({m}, 4, 2); got "
+                f"expected corners ({m}, 4, 3) and pixels ({m}, 4, 2) of {m} sightings, got "
                 f"{np.shape(self.corners_H)} and {np.shape(self.uv)}"
             )
 
@@ -55,7 +55,7 @@ class TagSights:
         return len(self.t_ns)
 
     def taken(self, keep: np.ndarray) -> "TagSights":
-        """Some of them."""
+        """The sightings that `keep` selects."""
         return TagSights(
             t_ns=self.t_ns[keep],
             corners_H=self.corners_H[keep],
@@ -65,20 +65,20 @@ class TagSights:
         )
 
     def inside(self, start_ns: int, stop_ns: int) -> "TagSights":
-        """Those in [start, stop]."""
+        """The sightings in [start, stop]."""
         return self.taken((self.t_ns >= start_ns) & (self.t_ns <= stop_ns))
 
     def thinned(self, period_ns: int) -> "TagSights":
-        """At most one picture a period: errors of neighbouring pictures are alike."""
+        """At most one image per period: errors of neighbouring images are correlated."""
         slot = self.t_ns // period_ns
         first = np.concatenate([[True], slot[1:] != slot[:-1]])
         shown = self.t_ns[first][np.searchsorted(slot[first], slot)] if len(self) else self.t_ns
         return self.taken(self.t_ns == shown)
 
     def add(self, chain: "Chain", nodes: Nodes, x: np.ndarray, dt_s: float, *, is_near: bool) -> np.ndarray:
-        """Put them into the normal equations at corrections x (K, 12); how much each counts, 0 to 1.
+        """Add them to the normal equations at corrections x (K, 12); returns their weights, 0 to 1.
 
-        is_near: x is nearly right, so that what is far off is another tag, or a wrong one.
+        is_near: x is nearly right, so that large residuals are misdetections.
         """
         k, s, poses = self._placed(nodes)
         r = self._residuals(nodes, x, dt_s, k, s, poses)
@@ -89,7 +89,7 @@ class TagSights:
             ],
             axis=2,
         )
-        J_dt = (self._residuals(nodes, x, dt_s + 1e-4, k, s, poses) - r) / 0.1  # by the millisecond
+        J_dt = (self._residuals(nodes, x, dt_s + 1e-4, k, s, poses) - r) / 0.1  # per millisecond
         seen = np.isfinite(r).all(axis=1) & np.isfinite(J12).all(axis=(1, 2))
         size = np.sqrt((r**2).mean(axis=1))
         weight = np.where(seen, np.minimum(1.0, _HUBER / np.maximum(size, 1e-9)), 0.0)
@@ -105,17 +105,17 @@ class TagSights:
         return weight
 
     def rms_px(self, nodes: Nodes, x: np.ndarray, dt_s: float, weight: np.ndarray) -> float:
-        """What is left, of those that count [pixels]."""
+        """RMS residual of the sightings by weight [pixels]."""
         k, s, poses = self._placed(nodes)
         r = self._residuals(nodes, x, dt_s, k, s, poses)[weight >= 0.25] * self.sigma_px
         return float(np.sqrt((r**2).mean())) if r.size else float("nan")
 
     def _placed(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, tuple["_Rows", ...]]:
-        """Nodes before, shares of the next, and by odometry chest, hand, hand 5 ms before and after."""
+        """Nodes before, shares of the next, and odometry of chest, hand, hand 5 ms before and after."""
         t = nodes.t_ns
         k = np.clip(np.searchsorted(t, self.t_ns, side="right") - 1, 0, len(t) - 2)
         s = (self.t_ns - t[k]) / (t[k + 1] - t[k])
-        chest, hand = nodes.said
+        chest, hand = nodes.odometry
         near = 5_000_000
         times, back = np.unique(self.t_ns, return_inverse=True)
         low, high = hand.t_ns[0], hand.t_ns[-1]
@@ -137,7 +137,7 @@ class TagSights:
         column: int | None = None,
         eps: float = 0.0,
     ) -> np.ndarray:
-        """(M, 8) in standard deviations; NaN: behind the camera."""
+        """Residuals (M, 8) in standard deviations; NaN: behind the camera."""
         chest, hand, before, after = poses
         mixed = (1.0 - s)[:, None] * x[k] + s[:, None] * x[k + 1]
         if column is not None:
@@ -165,10 +165,10 @@ class _Rows:
     R: Rotation
 
 
-def _rows(said: Trajectory, back: np.ndarray) -> _Rows:
-    return _Rows(said.p[back], Rotation.from_quat(said.q[back], scalar_first=True))
+def _rows(path: Trajectory, back: np.ndarray) -> _Rows:
+    return _Rows(path.p[back], Rotation.from_quat(path.q[back], scalar_first=True))
 
 
-def _clipped(said: Trajectory, times: np.ndarray, low: int, high: int) -> Trajectory:
-    """At its ends the pose there: dt is of no interest for the first and the last picture."""
-    return said.sampled(np.clip(times, low, high))
+def _clipped(path: Trajectory, times: np.ndarray, low: int, high: int) -> Trajectory:
+    """Sample a path with times clipped to its ends: dt does not matter for the first and the last image."""
+    return path.sampled(np.clip(times, low, high))

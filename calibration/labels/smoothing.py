@@ -1,11 +1,11 @@
-r"""A path that a robot's base can go, out of the path that a person went: `smooth_path`.
+r"""Turns the path of a person into one that a robot's base can follow: `smooth_path`.
 
-    person    ~~~/\/\/\~~~~~~____~~~/\/\/\~~~~      steps and sway on it, at 1 and 2 Hz
-    base      ----------------====---------------    the same way without them; ==== stands, exactly
+    person    ~~~/\/\/\~~~~~~____~~~/\/\/\~~~~      with steps and sway, at 1 and 2 Hz
+    base      ----------------====---------------    the same path without them; ==== exactly stationary
 
-Least squares with a penalty on jerk (Whittaker's smoother of third order), which shifts nothing in time.
-Where the person stands, all samples are one unknown: the base does not creep. The robot's limits are kept by
-alternating projections (ADMM): one factorisation, then a short loop.
+Least squares with a penalty on jerk (Whittaker's smoother of third order), which causes no delay. While the
+person stands, all samples share one unknown, so the base does not creep. Alternating projections (ADMM) keep
+the robot's limits: one factorisation, then a short loop.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ _PRECISE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How fast a base may go: along the floor and about the vertical."""
+    """Limits of a base's motion along the floor and about the vertical."""
 
     speed: float = 0.8
     """[m/s]"""
@@ -36,13 +36,13 @@ class Pace:
     """[rad/s²]"""
 
     def __post_init__(self) -> None:
-        """InvalidValueError: a limit that is none."""
+        """Check the limits; InvalidValueError: one is not above 0."""
         for name in ("speed", "acceleration", "turn", "turn_acceleration"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0.0):
-                raise InvalidValueError(f"{name} of a pace is above 0, got {getattr(self, name)}")
+                raise InvalidValueError(f"expected {name} of a pace above 0, got {getattr(self, name)}")
 
     def times(self, factor: float) -> "Pace":
-        """So many times as fast."""
+        """The limits of a motion `factor` times as fast."""
         return Pace(
             speed=factor * self.speed,
             acceleration=factor**2 * self.acceleration,
@@ -53,34 +53,34 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Smoothing:
-    """How a person's path becomes a base's."""
+    """Parameters that turn a person's path into a base's."""
 
     cut_off_hz: float = 0.6
-    """Faster than that the base does not move to and fro."""
+    """Highest frequency at which the base moves to and fro."""
     stands_below: float = 0.05
-    """A person who is slower stands, if it lasts [m/s]; turning, 3 times that in rad/s."""
+    """Speed below which a person counts as standing, if it lasts [m/s]; turning, 3 times that in rad/s."""
     stands_s: float = 0.3
     pace: Pace | None = Pace()
-    """What the base may do; None: whatever the person did."""
+    """Limits of the base; None: those of the person's motion."""
 
     def __post_init__(self) -> None:
-        """InvalidValueError: not a frequency, a speed or a time."""
+        """Check the parameters; InvalidValueError: one is out of range."""
         if not 0.05 <= self.cut_off_hz <= 5.0:
-            raise InvalidValueError(f"cut_off_hz is from 0.05 to 5, got {self.cut_off_hz}")
+            raise InvalidValueError(f"expected cut_off_hz from 0.05 to 5, got {self.cut_off_hz}")
         if self.stands_below < 0.0 or self.stands_s < 0.0:
-            raise InvalidValueError("stands_below and stands_s are at least 0")
+            raise InvalidValueError("expected stands_below and stands_s of at least 0")
 
     def of_person(self, slower: float) -> "Smoothing":
-        """The same where the base takes so many times as long as the person: what she may do."""
+        """The parameters with the limits of the person, if the base takes `slower` times as long."""
         return self if self.pace is None else replace(self, pace=self.pace.times(slower))
 
 
 def smooth_path(
     x_WG: Float[np.ndarray, "N 3"], period_s: float, smoothing: Smoothing
 ) -> tuple[Float[np.ndarray, "N 3"], np.ndarray]:
-    """The base's path of a person's, both (x, y, yaw) with yaw free of jumps; and where the base stands.
+    """The base's path for a person's, both (x, y, yaw) without yaw jumps, and where the base is stationary.
 
-    period_s: between two rows [s]. The path keeps the pace to a per mille, and stays as near as that allows.
+    period_s: between two rows [s]. The path keeps the limits within 0.1 % and is the nearest that does.
     """
     if len(x_WG) < 4:
         return x_WG.copy(), np.ones(len(x_WG), bool)
@@ -108,23 +108,23 @@ def smooth_path(
 
 
 def standing(x_WG: Float[np.ndarray, "N 3"], period_s: float, smoothing: Smoothing) -> np.ndarray:
-    """Where a person neither walks nor turns, sway left aside, for as long as it takes to be meant."""
+    """Mask of samples at which a person neither walks nor turns, apart from sway, for long enough."""
     sigma = max(0.5 / (2.0 * np.pi * smoothing.cut_off_hz) / period_s, 1e-3)
     calm = gaussian_filter1d(x_WG, sigma, axis=0, mode="nearest")
     v = np.gradient(calm, period_s, axis=0)
     is_slow = np.hypot(v[:, 0], v[:, 1]) < smoothing.stands_below
     is_slow &= np.abs(v[:, 2]) < 3.0 * smoothing.stands_below
     least = max(1, round(smoothing.stands_s / period_s))
-    rolls = round(0.5 / (2.0 * np.pi * smoothing.cut_off_hz) / period_s)  # out, and to a stop
+    rolls = round(0.5 / (2.0 * np.pi * smoothing.cut_off_hz) / period_s)  # decay of smoothing
     reach = least + 2 * rolls
-    padded = np.pad(is_slow, reach, mode="edge")  # what begins or ends standing may go on so
+    padded = np.pad(is_slow, reach, mode="edge")  # standing at the ends counts as lasting
     lasts = binary_opening(padded, np.ones(least + 2 * rolls, bool))
     still: np.ndarray = binary_erosion(lasts, np.ones(2 * rolls + 1, bool))[reach:-reach]
     return still
 
 
 def _merged(stands: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-    """Samples as unknowns: S (N, M) with one column for each span that stands; weights (N,)."""
+    """Map unknowns to samples: S (N, M) with one column per stationary span; weights (N,)."""
     spans, _ = label(stands)
     starts = np.concatenate([[True], (spans[1:] != spans[:-1]) | ~stands[1:]])
     column = np.cumsum(starts) - 1
@@ -146,7 +146,7 @@ def _solved(
     penalty: float,
     limits: tuple[float, float] | None,
 ) -> np.ndarray:
-    """Least squares; columns share their limits (a speed is that of all of them together)."""
+    """Solve the least squares; columns share their limits (a speed is that of all columns together)."""
     n = len(y)
     D1, D2, D3 = (_differences(n, order, period_s) @ merge for order in (1, 2, 3))
     rough = merge.T @ sp.diags_array(weights) @ merge + penalty * (D3.T @ D3)
@@ -154,7 +154,7 @@ def _solved(
     x = np.asarray(splu(rough.tocsc()).solve(target))
     if limits is None or _is_within(D1 @ x, D2 @ x, limits):
         return np.asarray(merge @ x)
-    # rho as large as the curvature of what is minimised where the limits bite: near one speed, near one turn
+    # rho near the curvature of the objective where the limits are active: near one speed, near one turn
     rhos = (1.0 / (2.0 * np.pi * 0.3) ** 2, 1.0 / (2.0 * np.pi * 0.3) ** 4)
     solve = splu((rough + rhos[0] * (D1.T @ D1) + rhos[1] * (D2.T @ D2)).tocsc()).solve
     z = [_shortened(D @ x, limit) for D, limit in zip((D1, D2), limits, strict=True)]

@@ -1,4 +1,4 @@
-"""What is known of a person by how she stands: where the floor is under her, and about what she leans."""
+"""Estimates a person's stance: height of the floor, upright orientation, and the pivot of leaning."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from robot_runtime.errors import InvalidValueError
 
 
 def upright(capture: RawCapture, chest: Trajectory) -> Trajectory:
-    """The chest in the demonstrations, of which a person stands upright in most."""
+    """Path of the chest in the demonstrations, in most of which the person is upright."""
     keep = np.zeros(len(chest), bool)
     for each in capture.demonstrations():
         keep |= (chest.t_ns >= each.begin_ns) & (chest.t_ns < each.end_ns)
@@ -26,7 +26,7 @@ def upright(capture: RawCapture, chest: Trajectory) -> Trajectory:
 def floor_of(
     capture: RawCapture, config: LabelConfig, ties: Sequence[Tie], level: Trajectory
 ) -> tuple[float, list[Reason]]:
-    """Its z in the chest's world, by the board or by the chest's height."""
+    """Height of the floor in the chest's world, from the board or from the chest's height."""
     more = capture.setup.more
     by_board = config.board_height_m if config.board_height_m is not None else more.get("board_height_m")
     by_chest = config.chest_height_m if config.chest_height_m is not None else more.get("chest_height_m")
@@ -34,7 +34,7 @@ def floor_of(
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (is_number and -0.5 < value < 3.0):
             raise InvalidValueError(
-                f"{capture.path / 'capture.json'}: {name} is a height above the floor of -0.5 to 3 m, got "
+                f"{capture.path / 'capture.json'}: expected {name} from -0.5 to 3 m above the floor, got "
                 f"{value!r:.40}: give --{name.replace('_', '-')}"
             )
     tall = float(np.quantile(level.p[:, 2], 0.8))
@@ -48,7 +48,7 @@ def floor_of(
                 note(
                     "board-not-flat",
                     f"The board on the floor is tilted by {slope:.1f} degrees.",
-                    "Lay it flat, or give --board-height-m where it really is.",
+                    "Lay it flat, or give its true --board-height-m.",
                 )
             )
         if by_chest is not None and abs(tall - floor - float(by_chest)) > 0.15:
@@ -65,7 +65,7 @@ def floor_of(
         return tall - float(by_chest), []
     missing = note(
         "floor-unknown",
-        "Nothing says where the floor is, so the hand's height is not known.",
+        "The height of the floor is undeclared, so the hand's height is unknown.",
         "Give --board-height-m (of the board above the floor, lying flat) or --chest-height-m.",
         is_fatal=True,
     )
@@ -94,7 +94,7 @@ def pivot_of(
         reasons.append(
             note(
                 "shallow-lean",
-                f"The lean clip turns by {np.rad2deg(pivot.lean_rad):.0f} degrees only; 15 are needed.",
+                f"The lean clip turns by {np.rad2deg(pivot.lean_rad):.0f} degrees only, expected 15.",
                 "Lean further, forwards and to both sides.",
             )
         )

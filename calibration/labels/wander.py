@@ -1,4 +1,4 @@
-"""How far an odometry may wander from one time to the next: by way, by time, by jumps and lost tracking."""
+"""Variance of odometry drift between two times: by path length, time, jumps and lost tracking."""
 
 from itertools import pairwise
 
@@ -10,25 +10,25 @@ from calibration.trajectory import LIMITED, LOST, Trajectory
 from robot_runtime.core.values.action import NS_PER_S
 
 BROKEN_M, BROKEN_RAD = 0.5, np.deg2rad(10.0)
-"""How far an odometry may have moved its world by a jump, or while it was lost."""
+"""Standard deviations of the world's motion by a jump, or while tracking was lost."""
 LIMITED_TIMES = 3.0
-"""How much faster it drifts while tracking is limited."""
+"""Factor of drift while tracking is limited."""
 _LEAST_JUMP_M, _LEAST_JUMP_RAD = 0.012, np.deg2rad(2.0)
 
 
-def jumps(said: Trajectory) -> np.ndarray:
-    """(N-1,) bool: from which samples to the next the odometry moved its world, not the device."""
-    n = len(said)
+def jumps(path: Trajectory) -> np.ndarray:
+    """(N-1,) bool: steps between samples in which odometry jumped, rather than the device moved."""
+    n = len(path)
     if n < 6:
         return np.zeros(max(n - 1, 0), bool)
-    dt = np.diff(said.t_ns)[:, None] / NS_PER_S
+    dt = np.diff(path.t_ns)[:, None] / NS_PER_S
     turns = (
-        Rotation.from_quat(said.q[1:], scalar_first=True)
-        * Rotation.from_quat(said.q[:-1], scalar_first=True).inv()
+        Rotation.from_quat(path.q[1:], scalar_first=True)
+        * Rotation.from_quat(path.q[:-1], scalar_first=True).inv()
     )
     out = np.zeros(n - 1, bool)
     for rate, least in (
-        (np.diff(said.p, axis=0) / dt, _LEAST_JUMP_M),
+        (np.diff(path.p, axis=0) / dt, _LEAST_JUMP_M),
         (turns.as_rotvec() / dt, _LEAST_JUMP_RAD),
     ):
         padded = np.pad(rate, ((2, 2), (0, 0)), mode="edge")
@@ -39,16 +39,16 @@ def jumps(said: Trajectory) -> np.ndarray:
     return out
 
 
-def drifting(said: Trajectory, t_ns: np.ndarray, drift: Drift) -> tuple[np.ndarray, np.ndarray]:
-    """Variances of a step of one device, (K-1, 6), and what goes on."""
+def drifting(path: Trajectory, t_ns: np.ndarray, drift: Drift) -> tuple[np.ndarray, np.ndarray]:
+    """Variances (K-1, 6) of the steps of one device, and the share of errors that persists."""
     middles = t_ns[:-1] + np.diff(t_ns) // 2
-    p, mid = said.sampled(t_ns).p, said.sampled(middles).p
+    p, mid = path.sampled(t_ns).p, path.sampled(middles).p
     length = np.linalg.norm(mid - p[:-1], axis=1) + np.linalg.norm(p[1:] - mid, axis=1)
     dt = np.diff(t_ns) / NS_PER_S
-    worst = _worst_tracking(said, t_ns)
+    worst = _worst_tracking(path, t_ns)
     times = np.where(worst == LIMITED, LIMITED_TIMES, 1.0)
     goes = np.exp(-dt / drift.tilt_s)
-    is_broken = (worst == LOST) | _any_between(said.t_ns[:-1][jumps(said)], t_ns)
+    is_broken = (worst == LOST) | _any_between(path.t_ns[:-1][jumps(path)], t_ns)
     p_var = times**2 * drift.walk_m**2 * length + drift.still_m**2 * dt + is_broken * BROKEN_M**2
     yaw_var = times**2 * drift.walk_rad**2 * length + 1e-10 * dt + is_broken * BROKEN_RAD**2
     tilt_var = drift.tilt_rad**2 * (1.0 - goes**2) + 1e-12
@@ -57,13 +57,13 @@ def drifting(said: Trajectory, t_ns: np.ndarray, drift: Drift) -> tuple[np.ndarr
     return out, keep
 
 
-def _worst_tracking(said: Trajectory, t_ns: np.ndarray) -> np.ndarray:
-    """Between each two times."""
-    order = np.clip(np.searchsorted(said.t_ns, t_ns), 0, len(said) - 1)
-    return np.array([said.tracking[a : b + 1].min() for a, b in pairwise(order)])
+def _worst_tracking(path: Trajectory, t_ns: np.ndarray) -> np.ndarray:
+    """The worst tracking state between neighbouring times."""
+    order = np.clip(np.searchsorted(path.t_ns, t_ns), 0, len(path) - 1)
+    return np.array([path.tracking[a : b + 1].min() for a, b in pairwise(order)])
 
 
 def _any_between(events_ns: np.ndarray, t_ns: np.ndarray) -> np.ndarray:
-    """(K-1,) bool: whether one lies in [t_k, t_k+1)."""
+    """(K-1,) bool: whether an event lies in [t_k, t_k+1)."""
     out: np.ndarray = np.diff(np.searchsorted(events_ns, t_ns)) > 0
     return out

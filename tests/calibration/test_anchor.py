@@ -166,7 +166,7 @@ def test_an_anchor_is_the_same_after_its_file(tmp_path):
 
 def test_no_valid_view_and_a_wrong_size_are_said():
     chest, hand, _ = made(1)
-    with pytest.raises(InvalidValueError, match="hand: no valid view of the board among 0 pictures"):
+    with pytest.raises(InvalidValueError, match="hand: no valid view of the board among 0 images"):
         solve_anchor(BOARD, chest, replace(hand, views=[]))
     with pytest.raises(InvalidValueError, match="hand: the camera was calibrated at 240x240"):
         solve_anchor(BOARD, chest, replace(hand, camera=FISHEYE.resized((240, 240))))

@@ -122,7 +122,7 @@ def test_poses_that_come_too_seldom_are_named(every):
         guide.see("chest", k * PERIOD_NS, picture)
         looks.append(guide.look())
     problems = {look.problem for look in looks if look}
-    assert problems == {"too few poses around the picture's time: 20 a second are needed"}
+    assert problems == {"too few poses around the image's time: expected 20 a second"}
 
 
 def test_another_board_is_not_taken_for_this_one():

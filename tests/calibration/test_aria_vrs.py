@@ -333,12 +333,12 @@ ODD = {
     "no calibration": ({"said": {}}, "no calibration of Aria's"),
     "another camera's calibration": (
         {"said": RGB_ALONE},
-        "its calibration has no camera-slam-left, but camera-rgb",
+        "its calibration has no camera-slam-left, only camera-rgb",
     ),
-    "an unknown lens": ({"said": other_lens(Name="Spherical")}, "Spherical with 15 numbers is not known"),
+    "an unknown lens": ({"said": other_lens(Name="Spherical")}, "Spherical with 15 numbers is not supported"),
     "a lens of three numbers": ({"said": other_lens(Params=[1.0, 2.0, 3.0])}, "11, 12, 15 or 16 numbers"),
     "a lens of NaN": ({"said": other_lens(Params=[float("nan")] * 15)}, "11, 12, 15 or 16 numbers"),
-    "a lens that bends too far": ({"said": other_lens(Params=BENT)}, "cannot be followed"),
+    "a lens that bends too far": ({"said": other_lens(Params=BENT)}, "cannot be approximated"),
     "video": ({"content": "image/video/codec=H.265"}, "second generation"),
     "another size": ({"picture": lambda i: np.zeros((240, 320, 3), dtype=np.uint8)}, "320x240"),
 }
@@ -353,12 +353,12 @@ def test_a_recording_that_is_not_understood_is_refused_by_what_it_is(tmp_path, n
 
 def test_a_view_that_was_not_recorded_another_recordings_poses_and_options_of_a_csv_are_refused(tmp_path):
     path = recorded(tmp_path)
-    with pytest.raises(RobotRuntimeError, match=r"no pictures of camera-rgb .* it has camera-slam-left"):
+    with pytest.raises(RobotRuntimeError, match=r"no images of camera-rgb .* it has camera-slam-left"):
         read(parse(f"aria:{path}"))
     with pytest.raises(RobotRuntimeError, match="camera-slam-right"):
         read(parse(f"aria:{path},view=camera-et"))
     later = mps(tmp_path / "later.csv", T_NS + 10**12, DEVICE)
-    with pytest.raises(RobotRuntimeError, match=r"poses for 0 % of the pictures .* another recording"):
+    with pytest.raises(RobotRuntimeError, match=r"poses for 0 % of the images .* another recording"):
         slam(path, f",mps={later}")
     with pytest.raises(RobotRuntimeError, match="it takes no extrinsic"):
         slam(path, f",extrinsic={later}")

@@ -110,7 +110,7 @@ def test_a_board_at_measured_places_is_enough_without_any_motion():
     found = from_places([X.inverse() * X_WB for X in poses], seen, CAMERA)
     assert found.verdict.ok
     assert np.linalg.norm(found.X_GC.translation - X_GC.translation) < 0.003
-    with pytest.raises(InvalidValueError, match="none of 0 pictures"):
+    with pytest.raises(InvalidValueError, match="none of 0 images"):
         from_places([], [], CAMERA)
 
 

@@ -144,7 +144,7 @@ def test_a_far_board_has_two_poses_and_says_so():
 
 def test_a_picture_of_another_size_than_the_camera_is_refused(pictures):
     corners = detect(BOARD, cv2.resize(pictures[0], (400, 300)))
-    with pytest.raises(InvalidValueError, match="calibrated at 480x360 pixels, and the picture has 400x300"):
+    with pytest.raises(InvalidValueError, match="calibrated at 480x360 pixels, and the image has 400x300"):
         pose_of(BOARD, corners, PINHOLE)
 
 

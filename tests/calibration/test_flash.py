@@ -79,15 +79,15 @@ def test_too_few_or_wrong_numbers_are_said():
     stamps, values = seen(changes, delay_s=0.1, period_s=1 / 30, exposure_s=0.01)
     with pytest.raises(InvalidValueError, match="9 changes of the screen are too few"):
         delay_of(changes[:9], stamps, values)
-    with pytest.raises(InvalidValueError, match="at least 20 pictures"):
+    with pytest.raises(InvalidValueError, match="at least 20 images"):
         delay_of(changes, stamps[:5], values[:5])
-    with pytest.raises(InvalidValueError, match="at least 20 pictures"):
+    with pytest.raises(InvalidValueError, match="at least 20 images"):
         delay_of(changes, stamps, values[1:])
     with pytest.raises(InvalidValueError, match="finite"):
         delay_of(changes, stamps, [float("nan"), *values[1:]])
     with pytest.raises(InvalidValueError, match="rise"):
         delay_of(changes, stamps[::-1], values)
-    with pytest.raises(InvalidValueError, match="order in time"):
+    with pytest.raises(InvalidValueError, match="order of time"):
         delay_of(changes[::-1], stamps, values)
-    with pytest.raises(InvalidValueError, match="pictures lie from 1 s after"):
+    with pytest.raises(InvalidValueError, match="images lie from 1 s after"):
         delay_of(changes, stamps[:60], values[:60])

@@ -135,7 +135,7 @@ def test_tags_are_found_where_they_are_in_a_picture():
     z = 0.016 * 400.0 / 90.0
     assert tag.number == 3
     np.testing.assert_allclose(tag.p_H, [(444.5 - 319.5) / 400 * z, (244.5 - 239.5) / 400 * z, z], atol=3e-4)
-    with pytest.raises(InvalidValueError, match="pictures are"):
+    with pytest.raises(InvalidValueError, match="images are"):
         find_tags(picture[:100], camera, dictionary="4X4_50", tag_m=0.016)
 
 

@@ -187,7 +187,7 @@ def test_a_reading_of_poses_counts_only_if_it_fits_within_a_few_pixels():
     [
         (views(0, 2), "at least 3 views"),
         (views(0, 10, axis=2), "same direction"),
-        ([replace(view, is_ambiguous=True) for view in views(0, 10)], "two ways"),
+        ([replace(view, is_ambiguous=True) for view in views(0, 10)], "ambiguous"),
     ],
 )
 def test_what_cannot_be_found_is_refused(seen: list[ArmView], says: str) -> None:

@@ -112,10 +112,10 @@ def test_pictures_of_two_sizes_and_too_few_are_refused():
     with pytest.raises(InvalidValueError, match="2 sizes, 240x180 and 480x360"):
         calibrate(BOARD, [*views, replace(views[0], size=(180, 240))])
     with pytest.raises(
-        InvalidValueError, match="3 of 3 pictures show the board sharply, by 10 corners: at least 12"
+        InvalidValueError, match="3 of 3 images show the board sharply, by 10 corners: at least 12"
     ):
         calibrate(BOARD, views[:3])
-    with pytest.raises(InvalidValueError, match="1 of 10 pictures"):
+    with pytest.raises(InvalidValueError, match="1 of 10 images"):
         calibrate(
             BOARD, [*(replace(view, blur_px=4.0) for view in views[1:]), replace(views[0], blur_px=1.0)]
         )
@@ -143,7 +143,7 @@ def test_what_is_lacking_is_said_until_there_is_enough():
     assert "bottom" in lacking(top, tilts(0.6, len(top)))
     assert lacking(views, tilts(0.6, 40)) == ""
     to_one_side = [Tilt(angle=0.6, nearer="upper")] * 40
-    assert "its right edge in the picture nearest (40 of 40 are tilted)" in lacking(views, to_one_side)
+    assert "its right edge in the image nearest (40 of 40 are tilted)" in lacking(views, to_one_side)
     assert not is_other(views[0], views[:1])
     assert is_other(views[1], views[:1])
     assert len(most_different(views, 10)) == 10

@@ -418,7 +418,7 @@ def test_a_trajectory_that_cannot_be_is_named_with_file_and_line(tmp_path, name)
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"poses": [[0, 0, 0, 1, 0, 0, 0]]}, "as many pictures as poses"),
+        ({"poses": [[0, 0, 0, 1, 0, 0, 0]]}, "as many images as poses"),
         ({"poses": None}, "has no poses|has shape"),
         ({"perFrameIntrinsicCoeffs": [[50 + i, 50, 32, 24] for i in range(N)]}, "lock the focus"),
     ],
@@ -432,7 +432,7 @@ def test_no_zip_is_no_export_and_a_world_with_y_up_is_no_arias(tmp_path):
     (tmp_path / "a.r3d").write_text("hello")
     with pytest.raises(RobotRuntimeError, match="no export of Record3D"):
         read(parse(f"record3d:{tmp_path}/a.r3d"))
-    with pytest.raises(RobotRuntimeError, match="z up was expected"):
+    with pytest.raises(RobotRuntimeError, match="expected a world with z up"):
         read(parse(f"aria:{aria(tmp_path / 'a.csv', gravity=(0.0, -9.81, 0.0))}"))
 
 
@@ -523,7 +523,7 @@ ODD = {
     "widths that are none": ("gripper", b"1,nan\n2,0.1\n", "widths of a gripper"),
     "a width too many": ("gripper", b"1.0 0.08 0.1\n", r"line 1: expected a time, .* got '1.0 0.08 0.1'"),
     "a pose of words": ("tcp", b'{"p": ["a", 2, 3], "q_wxyz": [1, 0, 0, 0]}', "a position and a unit"),
-    "deep JSON": ("tcp", b"[" * 100_000, "not of the form"),
+    "deep JSON": ("tcp", b"[" * 100_000, "not have the form"),
     "a camera with NaN": ("camera", b'{"kind": "camera", "version": 1, "content": NaN}', "finite numbers"),
 }
 

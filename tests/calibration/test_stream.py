@@ -36,7 +36,7 @@ def test_both_forms_of_a_message_are_read():
     ("message", "said"),
     [
         (b"\xff\x00", "JSON"),
-        (b"[1]", "an object"),
+        (b"[1]", "a JSON object"),
         (json.dumps(GOOD | {"t_ns": 1.5}).encode(), "whole nanoseconds"),
         (json.dumps(GOOD | {"q_wxyz": [1, 1, 1, 1]}).encode(), "unit quaternion"),
         (json.dumps(GOOD | {"p": [1, 2]}).encode(), "p of 3"),
@@ -99,7 +99,7 @@ def test_a_camera_that_gives_no_pictures_any_more_is_said_once_and_so_is_its_ret
     for t_ms in range(0, 4000, 100):
         line = watch.look(0 if 500 < t_ms < 3000 else 3, t_ms * MS)
         said += [(t_ms, line)] if line else []
-    assert said == [(1600, "chest: NO PICTURES"), (3000, "chest: pictures are back")]
+    assert said == [(1600, "chest: NO IMAGES"), (3000, "chest: images are back")]
 
 
 def test_a_place_that_no_person_gets_to_is_refused():

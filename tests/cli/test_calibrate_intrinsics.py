@@ -72,7 +72,7 @@ def test_mirrored_pictures_are_called_so(tmp_path, capsys):
     for path in folder.glob("*.png"):
         cv2.imwrite(str(path), cv2.imread(str(path))[:, ::-1])
     assert calibrate(folder) == 1
-    assert "The pictures are mirrored" in capsys.readouterr().err
+    assert "The images are mirrored" in capsys.readouterr().err
 
 
 def test_pictures_from_the_front_are_refused_with_their_true_tilt(tmp_path, capsys):

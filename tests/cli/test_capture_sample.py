@@ -128,7 +128,7 @@ def test_a_umi_dataset_says_what_is_in_it_and_that_pictures_are_missing(sample, 
     umi = tmp_path / "sample.zarr"
     assert main(["capture", "label", str(sample), "--umi", str(umi)]) == 0
     said = capsys.readouterr().out
-    assert re.search(rf"{re.escape(str(umi))}: 1 episodes, \d+ rows\. warning: it has no pictures", said)
+    assert re.search(rf"{re.escape(str(umi))}: 1 episodes, \d+ rows\. warning: it has no images", said)
     assert "camera0_rgb" in said
     assert not (umi / "data" / "camera0_rgb").exists()
 

@@ -1,1 +1,1 @@
-"""What devices and other programs write, one adapter each; units, axes, orders are converted there, once."""
+"""Adapters for files of devices and other programs; each converts units, axes and orders once."""

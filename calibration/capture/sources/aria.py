@@ -1,11 +1,11 @@
-"""Project Aria: the trajectory that Machine Perception Services (MPS) give, and the RGB camera's video.
+"""Project Aria: the trajectory by Machine Perception Services (MPS), and the RGB camera's video.
 
 `closed_loop_trajectory.csv` has a row a millisecond: tracking_timestamp_us, gravity_{x,y,z}_world,
-{tx,ty,tz,qx,qy,qz,qw}_world_device, quality_score in [0, 1]; `open_loop_trajectory.csv` the same of a world
-that is called odometry. Both may be packed (`.gz`). Their world has z up. The device is not the RGB camera.
+{tx,ty,tz,qx,qy,qz,qw}_world_device, quality_score in [0, 1]; `open_loop_trajectory.csv` has the same in a
+world called odometry. Both may be compressed (`.gz`). Their world has z up. The device is not the RGB camera.
 
-A recording itself, `NAME.vrs`, is opened by `aria_vrs.py`. Here, its pictures are a video that Aria's own
-tools took out (`vrs_to_mp4`), with times in ns, a line each (`stamps=FILE`), and the camera's pose in the
+A recording itself, `NAME.vrs`, is opened by `aria_vrs.py`. Here, its images are a video that Aria's own
+tools extracted (`vrs_to_mp4`), with times in ns, a line each (`stamps=FILE`), and the camera's pose in the
 device is given (`extrinsic=FILE`).
 """
 
@@ -26,13 +26,13 @@ from calibration.trajectory import LIMITED, LOST, OK, Trajectory
 from robot_runtime.errors import InvalidValueError
 
 CLOSED, OPEN = "world", "odometry"
-"""What a trajectory's world is called in its columns: after closing loops, before."""
+"""Names of a trajectory's world in its columns: after and before loop closure."""
 LEAST_QUALITY = 0.5
-"""quality_score below which tracking is called limited; at 0 it is lost."""
+"""quality_score below which tracking counts as limited; at 0 it is lost."""
 
 
 def read_mps(path: Path) -> Trajectory:
-    """X_WD of the device, of either trajectory. InvalidValueError names file and line."""
+    """Read X_WD of the device from either trajectory. InvalidValueError names file and line."""
     reader = csv.DictReader(StringIO(_text(path), newline=""))
     rows, columns = list(reader), reader.fieldnames or ()
     world = OPEN if f"tx_{OPEN}_device" in columns else CLOSED
@@ -55,7 +55,7 @@ def read_mps(path: Path) -> Trajectory:
     which = "graph_uid" if world == CLOSED else "session_uid"
     if len({row.get(which) for row in rows}) > 1:
         raise InvalidValueError(
-            f"{path} has poses of several worlds ({which}): take one of them, each is a capture of its own"
+            f"{path} has poses of several worlds ({which}): keep one of them; each is a separate capture"
         )
     numbers = np.array(poses)
     return trajectory(
@@ -81,7 +81,8 @@ def _tracking(quality: float) -> int:
 def read_aria(
     path: Path, X_device_camera: pin.SE3 | None, video: Path | None = None, stamps_file: Path | None = None
 ) -> Recording:
-    """
+    """Read a trajectory and, if given, its video.
+
     path: the trajectory. X_device_camera: of the RGB camera; None is refused where there is a video.
     InvalidValueError names file and line.
     """
@@ -118,4 +119,4 @@ def _check_gravity(path: Path, row: dict[str, str], names: list[str]) -> None:
         return
     down = np.array([float(row[name]) for name in names])
     if down[2] > -0.9 * float(np.linalg.norm(down)):
-        raise InvalidValueError(f"{path}, line 2: gravity is {down}, a world with z up was expected")
+        raise InvalidValueError(f"{path}, line 2: gravity is {down}, expected a world with z up")

@@ -1,12 +1,12 @@
-"""Aria's lenses, FISHEYE624, and what makes of their pictures ones of a lens that is known here: `Rectified`.
+"""Aria's lens model, FISHEYE624, and its resampling into a supported lens model: `Rectified`.
 
     theta = angle to the optical axis                           r = theta (1 + k0 theta^2 + ... + k5 theta^12)
     (x, y) = r (cos phi, sin phi), rr = x^2 + y^2
-    u = f (x + 2 x (p0 x + p1 y) + p0 rr + s0 rr + s1 rr^2) + cu       v alike, with p1, s2, s3
+    u = f (x + 2 x (p0 x + p1 y) + p0 rr + s0 rr + s1 rr^2) + cu       v likewise, with p1, s2, s3
 
-Kannala and Brandt's model has k0 to k3 and none of p and s, and with numbers as large as Aria's it would not
-have one ray for each pixel. So each picture is resampled, once, into one of a tamer such lens with the same
-focal length and middle, and turned upright on the way: the device's cameras are mounted sideways.
+Kannala and Brandt's model has k0 to k3 and neither p nor s, and with coefficients as large as Aria's it would
+not have a unique ray for each pixel. So each image is resampled once into such a model with smaller
+coefficients, same focal length and middle, and rotated upright: the cameras are mounted sideways.
 """
 
 from dataclasses import dataclass
@@ -18,32 +18,32 @@ from calibration.camera import KannalaBrandt
 from robot_runtime.errors import InvalidValueError
 
 MOST_RESIDUAL_PX = 0.5
-"""What a resampled picture may be off by, anywhere."""
+"""Largest error anywhere in a resampled image [pixels]."""
 MOST_MOVED = 0.1
-"""How far a pixel may be moved, as a share of the width: more, and the numbers are no such lens's."""
+"""Largest pixel shift as a share of the width; more means that the coefficients are not a real lens's."""
 _STEEPEST = np.pi / 2 - 0.02
 _QUARTER = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-"""A camera's axes, turned clockwise with its picture by 90 degrees, in what they were (columns)."""
+"""Axes of a camera rotated clockwise with its image by 90 degrees, in the original axes (columns)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fisheye624:
-    """Its numbers, for pictures of one size; pixel centres at whole numbers."""
+    """FISHEYE624 coefficients for images of one size; pixel centres at whole numbers."""
 
     f: tuple[float, float]
     c: tuple[float, float]
     k: tuple[float, ...]
-    """Six, of the angle."""
+    """Six radial coefficients, of the angle."""
     p: tuple[float, ...]
-    """Two, tangential."""
+    """Two tangential coefficients."""
     s: tuple[float, ...]
-    """Four, of a thin prism."""
+    """Four thin-prism coefficients."""
 
     @classmethod
     def from_params(cls, params: np.ndarray) -> "Fisheye624":
-        """As Aria's calibration has them: f or fu and fv, cu, cv, k0 to k5, p0, p1, s0 to s3 (or none).
+        """From the numbers in Aria's order: f or fu and fv, cu, cv, k0 to k5, p0, p1, s0 to s3 (or none).
 
-        InvalidValueError: another number of them, or what is no lens.
+        InvalidValueError: another count, or numbers that are not a lens.
         """
         n = len(params)
         if n not in (11, 12, 15, 16) or not np.isfinite(params).all() or not params[0] > 0:
@@ -56,18 +56,18 @@ class Fisheye624:
         return cls(f=f, c=(c_u, c_v), k=tuple(rest[:6]), p=tuple(rest[6:8]), s=s)
 
     def cropped(self, margin: float, scale: float) -> "Fisheye624":
-        """Of pictures without so many pixels at each edge, then scaled."""
+        """The lens for images cropped by `margin` pixels at each edge, then scaled."""
         c = tuple((each - margin + 0.5) * scale - 0.5 for each in self.c)
         f = (self.f[0] * scale, self.f[1] * scale)
         return Fisheye624(f=f, c=(c[0], c[1]), k=self.k, p=self.p, s=self.s)
 
     def radius(self, theta: np.ndarray) -> np.ndarray:
-        """How far from the middle an angle is seen, in focal lengths."""
+        """Distance from the middle at which an angle is seen, in focal lengths."""
         powers = theta[..., None] ** (2 * np.arange(1, 7))
         return np.asarray(theta * (1.0 + powers @ np.array(self.k)))
 
     def project(self, rays: np.ndarray) -> np.ndarray:
-        """(N, 3) points in front of the camera -> (N, 2) [pixels]."""
+        """Project (N, 3) points in front of the camera to (N, 2) [pixels]."""
         across = np.linalg.norm(rays[:, :2], axis=1)
         theta = np.arctan2(across, rays[:, 2])
         xy = rays[:, :2] * (self.radius(theta) / np.maximum(across, 1e-12))[:, None]
@@ -77,7 +77,7 @@ class Fisheye624:
         return np.asarray(bent * np.array(self.f) + np.array(self.c))
 
     def widest(self, radius_px: float) -> float:
-        """The angle that is seen so far from the middle, or before which the lens turns back [rad]."""
+        """Angle seen at that distance from the middle, or at which the radius stops rising [rad]."""
         theta = np.linspace(0.0, _STEEPEST, 2000)
         r = self.radius(theta)
         ends = (np.diff(r) <= 0) | (r[1:] * max(self.f) > radius_px)
@@ -85,14 +85,14 @@ class Fisheye624:
 
 
 class Rectified:
-    """Pictures of one camera as a Kannala-Brandt lens sees them, turned clockwise by quarters of a circle."""
+    """Resamples a camera's images into a Kannala-Brandt lens, rotated clockwise by quarter turns."""
 
     def __init__(
         self, lens: Fisheye624 | KannalaBrandt, size: tuple[int, int], *, radius_px: float, quarters: int
     ) -> None:
         """
-        lens: of the pictures as they came, size: theirs, (height, width); radius_px: beyond it is no picture.
-        InvalidValueError: a lens that cannot be followed to half a pixel, or numbers of none.
+        lens, size (height, width): of the original images; radius_px: radius of their image circle.
+        InvalidValueError: a lens that cannot be approximated to half a pixel, or invalid coefficients.
         """
         same = _in_kannala_brandt(lens, size, radius_px)
         (height, width), (cx, cy), f = size, (same.cx, same.cy), (same.fx, same.fy)
@@ -100,34 +100,34 @@ class Rectified:
             (cx, cy), (height, width), f = (height - 1.0 - cy, cx), (width, height), (f[1], f[0])
         k = dict(zip(("k1", "k2", "k3", "k4"), same.distortion.tolist(), strict=True))
         self.camera = KannalaBrandt(size=(height, width), fx=f[0], fy=f[1], cx=cx, cy=cy, **k)
-        """Of the pictures that `__call__` gives."""
+        """Lens of the images that `__call__` returns."""
         self.X_camera_turned = pin.SE3(np.linalg.matrix_power(_QUARTER, quarters % 4), np.zeros(3))
-        """Its frame in that of the pictures as they came."""
+        """Its camera frame in that of the original images."""
         self._lens, self._size, self._unturned = lens, size, same
         self._widest = _widest(lens, radius_px)
         self._maps = self._where_from()
         self.moved_px, self.residual_px = self._measured()
-        """How far pixels are moved at most, but for the turn; how wrong that is at most."""
+        """Largest pixel shift without the rotation, and the largest remaining error."""
         if not (self.residual_px <= MOST_RESIDUAL_PX and self.moved_px <= MOST_MOVED * size[1]):
             raise InvalidValueError(
-                f"its lens cannot be followed by Kannala and Brandt's: pixels would be moved by "
+                f"its lens cannot be approximated by Kannala and Brandt's: pixels would be moved by "
                 f"{self.moved_px:.0f} px, and off by {self.residual_px:.2f} px; "
-                f"{MOST_MOVED * size[1]:.0f} and {MOST_RESIDUAL_PX} px may be"
+                f"expected at most {MOST_MOVED * size[1]:.0f} and {MOST_RESIDUAL_PX} px"
             )
 
     def __call__(self, rgb: np.ndarray) -> np.ndarray:
-        """(h, w, 3) uint8, black where the lens shows nothing. InvalidValueError: of another size."""
+        """Resample (h, w, 3) uint8, black outside the image circle. InvalidValueError: another size."""
         import cv2
 
         if rgb.shape[:2] != self._size:
             height, width = self._size
             raise InvalidValueError(
-                f"expected a picture of {width}x{height} pixels, got {rgb.shape[1]}x{rgb.shape[0]}"
+                f"expected an image of {width}x{height} pixels, got {rgb.shape[1]}x{rgb.shape[0]}"
             )
         return np.asarray(cv2.remap(rgb, *self._maps, cv2.INTER_CUBIC, borderMode=cv2.BORDER_CONSTANT))
 
     def _where_from(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each pixel of a new picture, which place of the old one it shows; -1: none."""
+        """For each pixel of the new image, its source position in the old one; -1: none."""
         (height, width), camera = self.camera.size, self.camera
         edge = np.array([[np.sin(self._widest), 0.0, np.cos(self._widest)]])
         farthest = float(np.linalg.norm(camera.distorted(edge)))
@@ -143,7 +143,7 @@ class Rectified:
         return np.ascontiguousarray(out[..., 0]), np.ascontiguousarray(out[..., 1])
 
     def _measured(self) -> tuple[float, float]:
-        """moved_px, residual_px: of rays all over what the lens sees, by the maps as they are."""
+        """Measure moved_px and residual_px with rays all over the field of view, through the actual maps."""
         import cv2
 
         theta, phi = np.meshgrid(np.linspace(0.0, 0.995 * self._widest, 80), np.linspace(0.0, 2 * np.pi, 73))
@@ -171,8 +171,8 @@ def _widest(lens: Fisheye624 | KannalaBrandt, radius_px: float) -> float:
 def _in_kannala_brandt(
     lens: Fisheye624 | KannalaBrandt, size: tuple[int, int], radius_px: float
 ) -> KannalaBrandt:
-    """One with its focal length and middle, and the angles as near as four numbers come of which none is
-    below 0: then the distance from the middle rises with every angle, and each pixel has one ray."""
+    """The nearest such lens of the same focal length and middle, with four coefficients not below 0: then the
+    radius rises with the angle, and each pixel has one ray."""
     from scipy.optimize import nnls
 
     if isinstance(lens, KannalaBrandt):

@@ -1,13 +1,13 @@
-"""A recording of Project Aria's glasses (first generation), `NAME.vrs`, with the poses that MPS made of it.
+"""A recording of Project Aria's glasses (first generation), `NAME.vrs`, with the poses that MPS computed.
 
     214-1             camera-rgb: JPEG; capture_timestamp_ns is the middle of exposure of the middle row
     1201-1, 1201-2    camera-slam-left, -right: grey
-    1202-1, 1202-2    imu-right (1 kHz), imu-left (800 Hz): raw, to be corrected by the calibration
-    tag calib_json    lenses, poses of the sensors in the device, what the IMUs err by
+    1202-1, 1202-2    imu-right (1 kHz), imu-left (800 Hz): raw, corrected by the calibration
+    tag calib_json    lenses, poses of the sensors in the device, errors of the IMUs
 
-All times are the device's own, MPS's too. The cameras are mounted sideways: pictures are turned upright, and
-resampled for a lens that is known here (`aria_lens.py`). `aria_mps single -i NAME.vrs --features SLAM` writes
-mps_NAME_vrs/slam/closed_loop_trajectory.csv beside it, which is where it is looked for.
+All times are the device's own, MPS's too. The cameras are mounted sideways: images are rotated upright and
+resampled into a supported lens model (`aria_lens.py`). `aria_mps single -i NAME.vrs --features SLAM` writes
+mps_NAME_vrs/slam/closed_loop_trajectory.csv beside it, which is read by default.
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ from calibration.trajectory import Trajectory
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 STREAMS = {RGB: "214-1", "camera-slam-left": "1201-1", "camera-slam-right": "1201-2"}
-"""View -> the stream of its pictures."""
+"""View -> the stream of its images."""
 IMUS = {"imu-right": "1202-1", "imu-left": "1202-2"}
-"""The better one first."""
+"""IMUs, the better one first."""
 TURNS = ("90", "0", "180", "270")
-"""Degrees clockwise; the first one for glasses that are worn as they are meant to be."""
+"""Image rotations, degrees clockwise; the first is for glasses worn normally."""
 _OTHERS = {
     "211": "camera-et", "231": "microphones", "247": "barometer", "281": "GPS", "282": "Wi-Fi",
     "283": "Bluetooth", "285": "time", "1203": "magnetometer",
@@ -40,21 +40,22 @@ _TRAJECTORIES = (
     "closed_loop_trajectory.csv", "closed_loop_trajectory.csv.gz",
     "open_loop_trajectory.csv", "open_loop_trajectory.csv.gz",
 )  # fmt: skip
-"""What MPS calls them, the better ones first."""
+"""File names of MPS, the better ones first."""
 
 
 def is_vrs(path: Path) -> bool:
-    """By its name."""
+    """Whether a path names a VRS file."""
     return path.suffix.lower() == ".vrs"
 
 
 def read_aria_vrs(
     path: Path, *, view: str = RGB, turn: str = TURNS[0], mps: Path | None = None, has_poses: bool = False
 ) -> Recording:
-    """
-    view: which camera, one of `STREAMS`; turn: one of `TURNS`, how pictures are turned; mps: a trajectory, or
-    a folder with one, None: looked for beside the file; has_poses: they come from elsewhere.
-    InvalidValueError: no VRS file, one without pictures, calibration or poses; says what to do.
+    """Read one camera of a recording with its IMU and poses.
+
+    view: the camera, one of `STREAMS`; turn: rotation of images, one of `TURNS`; mps: a trajectory or a
+    folder with one, None: searched beside the file; has_poses: poses are supplied otherwise.
+    InvalidValueError: no VRS file, or one without images, calibration or poses; says what to do.
     """
     for what, name, valid in (("view", view, STREAMS), ("turn", turn, TURNS)):
         if name not in valid:
@@ -65,8 +66,8 @@ def read_aria_vrs(
         seen = _Seen.of(file, view)
         rectified = calibration.rectified(view, seen.size, int(turn) // 90)
         X_DC = calibration.pose("Camera", view) * rectified.X_camera_turned
-        imu, said_of_imu = _imu(file, calibration, X_DC)
-        left = _left_out(file, view, said_of_imu)
+        imu, imu_label = _imu(file, calibration, X_DC)
+        left = _left_out(file, view, imu_label)
     of_device = None if trajectory is None else read_mps(trajectory)
     if of_device is not None:
         _check_same_recording(path, trajectory, of_device, seen.t_ns)
@@ -79,7 +80,7 @@ def read_aria_vrs(
         source=(
             f"{path.name}, Aria {view}, turned by {turn} degrees, resampled as Kannala-Brandt: pixels moved "
             f"by up to {rectified.moved_px:.1f} px, off by up to {rectified.residual_px:.2f} px; "
-            f"{'no MPS' if trajectory is None else trajectory.name}; {said_of_imu}; left in the file: {left}"
+            f"{'no MPS' if trajectory is None else trajectory.name}; {imu_label}; left in the file: {left}"
         ),
     )
     return Recording(
@@ -95,7 +96,7 @@ def read_aria_vrs(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Seen:
-    """A camera's pictures, but for the pictures."""
+    """Metadata of a camera's images."""
 
     t_ns: np.ndarray
     exposure_ns: np.ndarray
@@ -108,7 +109,7 @@ class _Seen:
         if not file.count(stream) or not file.count(stream, CONFIGURATION):
             there = [name for name, each in STREAMS.items() if file.count(each)]
             raise InvalidValueError(
-                f"{file.path} has no pictures of {view} (stream {stream}); it has "
+                f"{file.path} has no images of {view} (stream {stream}); it has "
                 f"{', '.join(there) or 'none at all'}"
             )
         rows, shape = file.rows(stream), file.rows(stream, CONFIGURATION)[0]
@@ -118,16 +119,16 @@ class _Seen:
         is_raw = content.startswith("image/raw")
         if not is_raw and content != "image/jpg":
             raise InvalidValueError(
-                f"{file.path}: pictures of {view} are {content or 'missing'}, read are JPEG and raw grey. "
-                "Video is what Aria's second generation records: take it out with Aria's own vrs_to_mp4, and "
+                f"{file.path}: images of {view} are {content or 'missing'}, expected JPEG or raw grey. "
+                "Aria's second generation records video: extract it with Aria's own vrs_to_mp4, and "
                 "give closed_loop_trajectory.csv with video=, stamps= and extrinsic="
             )
         if is_raw and int(shape["image_pixel_format"]) != 1:
             raise InvalidValueError(
-                f"{file.path}: raw pictures of {view} are of VRS's pixel format "
-                f"{shape['image_pixel_format']}, read is grey of 8 bits (1)"
+                f"{file.path}: raw images of {view} are of VRS's pixel format "
+                f"{shape['image_pixel_format']}, expected grey of 8 bits (1)"
             )
-        exposure_s = np.clip(np.nan_to_num(rows["exposure_duration_s"]), 0.0, 1.0)  # NaN where not known
+        exposure_s = np.clip(np.nan_to_num(rows["exposure_duration_s"]), 0.0, 1.0)  # NaN where unknown
         exposure_ns = np.rint(1e9 * exposure_s).astype(np.int64)
         return cls(t_ns=t_ns, exposure_ns=exposure_ns, size=size, content=content)
 
@@ -144,7 +145,7 @@ def _times(file: VrsFile, stream: str, rows: np.ndarray) -> np.ndarray:
 
 
 def _imu(file: VrsFile, calibration: AriaCalibration, X_DC: pin.SE3) -> tuple[Imu | None, str]:
-    """In the camera's frame; and which it is."""
+    """IMU samples in the camera's frame, and a label of the IMU."""
     for label, stream in IMUS.items():
         if file.count(stream) > 1 and label in calibration.labels("Imu"):
             break
@@ -154,10 +155,10 @@ def _imu(file: VrsFile, calibration: AriaCalibration, X_DC: pin.SE3) -> tuple[Im
     good = rows["accelerometer_valid"] & rows["gyroscope_valid"]
     num_bad, rows = int((~good).sum()), rows[good]
     if len(rows) < 2:
-        return None, f"{label} without a sample that is valid"
+        return None, f"{label} without a valid sample"
     t_ns = _times(file, stream, rows)
     imu = calibration.imu(label, t_ns, rows["gyroscope"], rows["accelerometer"], X_DC)
-    return imu, label + (f" without {num_bad} samples that it calls not valid" if num_bad else "")
+    return imu, label + (f" without {num_bad} samples that it marks invalid" if num_bad else "")
 
 
 def _pictures(path: Path, view: str, seen: _Seen, rectified: Rectified) -> Iterator[np.ndarray]:
@@ -173,18 +174,18 @@ def _pictures(path: Path, view: str, seen: _Seen, rectified: Rectified) -> Itera
                     picture = np.repeat(grey[:, :, None], 3, axis=2)
                 yield rectified(picture)
             except ValueError as error:
-                raise InvalidValueError(f"{path}, picture {i} of {view} cannot be read: {error}") from error
+                raise InvalidValueError(f"{path}, image {i} of {view} cannot be read: {error}") from error
 
 
-def _left_out(file: VrsFile, view: str, said_of_imu: str) -> str:
+def _left_out(file: VrsFile, view: str, imu_label: str) -> str:
     names = {stream: name for name, stream in (STREAMS | IMUS).items()}
-    used = (view, said_of_imu.split(" ")[0])
+    used = (view, imu_label.split(" ")[0])
     of = [names.get(each, _OTHERS.get(each.partition("-")[0], each)) for each in file.streams]
     return ", ".join(dict.fromkeys(name for name in of if name not in used)) or "nothing"
 
 
 def _mps_file(path: Path, given: Path | None) -> Path:
-    """InvalidValueError: there is none; says how to get it."""
+    """Path of the trajectory; InvalidValueError: none exists; says how to make it."""
     if given is not None and given.is_file():
         return given
     beside = (path.parent / f"mps_{path.stem}_vrs" / "slam", path.parent / "slam", path.parent)
@@ -206,6 +207,6 @@ def _check_same_recording(
     covered = ((t_ns >= of_device.t_ns[0]) & (t_ns <= of_device.t_ns[-1])).mean()
     if covered < 0.5:
         raise InvalidValueError(
-            f"{trajectory} has poses for {100 * covered:.0f} % of the pictures of {path}: is it of another "
+            f"{trajectory} has poses for {100 * covered:.0f} % of the images of {path}: is it of another "
             "recording?"
         )

@@ -1,10 +1,10 @@
-"""ARKit's own words: a line of JSON for each ARFrame, as an app writes or streams them beside its video.
+"""ARKit data: a line of JSON for each ARFrame, as an app writes or streams them beside its video.
 
     {"timestamp": 1234.567, "transform": [16 numbers], "trackingState": "normal", "intrinsics": [9 numbers]}
 
-timestamp [s] since the phone was started; transform is ARCamera.transform and intrinsics ARCamera.intrinsics,
-both column by column as simd has them; trackingState is normal, limited or notAvailable. Lines of motion may
-stand between: {"timestamp": ..., "rotationRate": [3], "acceleration": [3]}, in rad/s, and in g with gravity.
+timestamp [s] counts from boot; transform is ARCamera.transform and intrinsics ARCamera.intrinsics,
+both column by column as in simd; trackingState is normal, limited or notAvailable. Lines of motion may be
+interleaved: {"timestamp": ..., "rotationRate": [3], "acceleration": [3]}, in rad/s, and in g with gravity.
 """
 
 import json
@@ -27,8 +27,9 @@ G = 9.80665
 
 
 def read_arkit(path: Path, video: Path | None = None) -> Recording:
-    """
-    path: the lines; video: one picture for each ARFrame, None: poses alone.
+    """Read ARFrames and, if given, their video.
+
+    path: the lines; video: one image for each ARFrame, None: poses alone.
     InvalidValueError names file and line.
     """
     frames: list[tuple[int, dict[str, Any]]] = []
@@ -36,8 +37,8 @@ def read_arkit(path: Path, video: Path | None = None) -> Recording:
     for number, line in enumerate(text_of(path).splitlines(), start=1):
         if not line.strip():
             continue
-        said = _line(path, number, line)
-        (frames if "transform" in said else motions).append((number, said))
+        fields = _line(path, number, line)
+        (frames if "transform" in fields else motions).append((number, fields))
     if not frames:
         raise InvalidValueError(f"{path} has no line with a transform in it")
     t_ns = np.array([_ns(path, *each) for each in frames], dtype=np.int64)
@@ -52,9 +53,8 @@ def read_arkit(path: Path, video: Path | None = None) -> Recording:
         assert seen.frames_ns is not None
         if len(seen.frames_ns) != len(t_ns):
             raise InvalidValueError(
-                f"{video} has {len(seen.frames_ns)} pictures, {path} has {len(t_ns)} ARFrames: one is "
-                "expected "
-                "for each"
+                f"{video} has {len(seen.frames_ns)} images, {path} has {len(t_ns)} ARFrames: expected "
+                "one image for each"
             )
         frames_ns = t_ns
         camera = _camera(frames[0][1], seen.info.size)
@@ -71,34 +71,34 @@ def read_arkit(path: Path, video: Path | None = None) -> Recording:
     )
 
 
-def pose_of(said: dict[str, Any], where: object, number: int) -> tuple[int, np.ndarray, int]:
-    """(t_ns, X (4, 4) in ARKit's axes, tracking) of one line, as a stream gives it."""
+def pose_of(fields: dict[str, Any], where: object, number: int) -> tuple[int, np.ndarray, int]:
+    """Parse one line of a stream: (t_ns, X (4, 4) in ARKit's axes, tracking)."""
     path = Path(str(where))
-    return _ns(path, number, said), _transform(path, number, said), _tracking(path, number, said)
+    return _ns(path, number, fields), _transform(path, number, fields), _tracking(path, number, fields)
 
 
 def _line(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        said = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"{path}, line {number}: expected JSON: {error}") from error
-    if not isinstance(said, dict) or "timestamp" not in said:
+    if not isinstance(fields, dict) or "timestamp" not in fields:
         raise InvalidValueError(
             f"{path}, line {number}: expected an object with a timestamp, got {line[:60]}"
         )
-    return said
+    return fields
 
 
-def _ns(path: Path, number: int, said: dict[str, Any]) -> int:
-    value = said.get("timestamp")
+def _ns(path: Path, number: int, fields: dict[str, Any]) -> int:
+    value = fields.get("timestamp")
     if not isinstance(value, int | float) or not abs(value) <= LATEST_NS / 1_000_000_000:
         raise InvalidValueError(f"{path}, line {number}: expected a timestamp in seconds, got {value!r:.40}")
     return round(value * 1_000_000_000)
 
 
-def _transform(path: Path, number: int, said: dict[str, Any]) -> np.ndarray:
+def _transform(path: Path, number: int, fields: dict[str, Any]) -> np.ndarray:
     try:
-        X = np.asarray(said["transform"], dtype=float).reshape(4, 4).T  # columns one after the other
+        X = np.asarray(fields["transform"], dtype=float).reshape(4, 4).T  # columns one after the other
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidValueError(
             f"{path}, line {number}: expected 16 numbers of a transform: {error}"
@@ -106,16 +106,15 @@ def _transform(path: Path, number: int, said: dict[str, Any]) -> np.ndarray:
     if np.abs(X[3] - [0.0, 0.0, 0.0, 1.0]).max() > 1e-3:
         raise InvalidValueError(
             f"{path}, line {number}: the last row of its transform is {X[3]}, expected 0 0 0 1: it is "
-            "written row "
-            "by row, and simd's columns are expected"
+            "written row by row; write it column by column, as simd does"
         )
     if not np.isfinite(X).all() or np.abs(X[:3, :3] @ X[:3, :3].T - np.eye(3)).max() > 1e-2:
-        raise InvalidValueError(f"{path}, line {number}: its transform is no rotation and place")
+        raise InvalidValueError(f"{path}, line {number}: its transform is not a rotation and a translation")
     return X
 
 
-def _tracking(path: Path, number: int, said: dict[str, Any]) -> int:
-    state = said.get("trackingState", "normal")
+def _tracking(path: Path, number: int, fields: dict[str, Any]) -> int:
+    state = fields.get("trackingState", "normal")
     if not isinstance(state, str) or state not in TRACKING:
         raise InvalidValueError(
             f"{path}, line {number}: expected a trackingState of {', '.join(TRACKING)}, got {state!r:.40}"
@@ -123,14 +122,14 @@ def _tracking(path: Path, number: int, said: dict[str, Any]) -> int:
     return TRACKING[state]
 
 
-def _camera(said: dict[str, Any], size: tuple[int, int] | None) -> dict[str, Any] | None:
-    if "intrinsics" not in said or size is None:
+def _camera(fields: dict[str, Any], size: tuple[int, int] | None) -> dict[str, Any] | None:
+    if "intrinsics" not in fields or size is None:
         return None
     try:
-        K = np.asarray(said["intrinsics"], dtype=float).reshape(3, 3).T
+        K = np.asarray(fields["intrinsics"], dtype=float).reshape(3, 3).T
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidValueError(
-            f"expected intrinsics of 9 numbers, got {said['intrinsics']!r:.60}"
+            f"expected intrinsics of 9 numbers, got {fields['intrinsics']!r:.60}"
         ) from error
     return Pinhole(
         size=size, fx=float(K[0, 0]), fy=float(K[1, 1]), cx=float(K[0, 2]) - 0.5, cy=float(K[1, 2]) - 0.5
@@ -141,12 +140,12 @@ def _imu(path: Path, motions: list[tuple[int, dict[str, Any]]]) -> Imu | None:
     if not motions:
         return None
     try:
-        w = np.array([said["rotationRate"] for _, said in motions], dtype=float)
-        a = np.array([said["acceleration"] for _, said in motions], dtype=float)
+        w = np.array([fields["rotationRate"] for _, fields in motions], dtype=float)
+        a = np.array([fields["acceleration"] for _, fields in motions], dtype=float)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidValueError(
-            f"{path}, line {motions[0][0]} and the like: expected rotationRate and acceleration of 3 "
+            f"{path}, line {motions[0][0]} and similar lines: expected rotationRate and acceleration of 3 "
             f"numbers: {error}"
         ) from error
     t_ns = np.array([_ns(path, *each) for each in motions], dtype=np.int64)
-    return Imu(t_ns=t_ns, w=w, a=-G * a)  # Core Motion's gravity points down, at rest; ours up
+    return Imu(t_ns=t_ns, w=w, a=-G * a)  # stationary, Core Motion's gravity points down; ours up

@@ -1,4 +1,4 @@
-"""Other people's axes and times into ours: worlds with z up, cameras with z forward and y down, whole ns.
+"""Converts axes and times to our conventions: worlds with z up, cameras with z forward and y down, whole ns.
 
 ours       camera: x right, y down, z forward        world: z up
 opengl     camera: x right, y up, z back             (ARKit, Unity's is left-handed and refused, Blender)
@@ -20,21 +20,20 @@ _CAMERA_OF = {
     OPENGL: np.diag([1.0, -1.0, -1.0]),
     FLU: np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]),
 }
-"""Name of a body's axes -> our camera's axes in them (columns)."""
+"""Name of a body's axes -> our camera axes in them (columns)."""
 _WORLD_OF = {
     "z": np.eye(3),
     "y": np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]),
     "-y": np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]]),
 }
-"""Which of a world's axes is up -> that world in one with z up."""
+"""Up axis of a world -> rotation of that world into one with z up."""
 AXES, UPS = tuple(_CAMERA_OF), tuple(_WORLD_OF)
 _OFF_UNIT = 0.02
 _STRAIGHT = 1e-3
-"""Of an entry of a rotation matrix: no person holds a device to 0.06 degrees in all three axes."""
+"""Tolerance of a rotation matrix's entries: no one holds a device to 0.06 degrees in all three axes."""
 _UNITS = {1_000_000_000: "seconds", 1_000_000: "milliseconds", 1000: "microseconds", 1: "nanoseconds"}
 LATEST_NS = 4 * 10**18
-"""A time that is further from its clock's zero is none: 126 years, and sums of two stay whole numbers of 64
-bits."""
+"""Largest valid distance of a time from its clock's zero: 126 years, so that sums of two fit 64 bits."""
 
 
 def trajectory(
@@ -47,22 +46,21 @@ def trajectory(
     up: str = "z",
     tracking: np.ndarray | None = None,
 ) -> Trajectory:
-    """Of poses of a camera with those axes in a world with that up.
+    """Trajectory from poses of a camera with those axes in a world with that up axis.
 
-    where: said in errors.
-    InvalidValueError: not of those axes, quaternions that are none, times that do not rise.
+    where: prefix of errors.
+    InvalidValueError: unknown axes, quaternions that are not unit, times that do not rise.
     """
     if axes not in _CAMERA_OF or up not in _WORLD_OF:
         raise InvalidValueError(
-            f"axes are one of {', '.join(AXES)} and up is one of {', '.join(UPS)}; got {axes!r} and {up!r}"
+            f"expected axes of {', '.join(AXES)} and up of {', '.join(UPS)}; got {axes!r} and {up!r}"
         )
     norms = np.linalg.norm(q_wxyz, axis=1)
     if (wrong := np.flatnonzero(np.abs(norms - 1.0) > _OFF_UNIT)).size:
         i = int(wrong[0])
         raise InvalidValueError(
             f"{where}, pose {i}: expected a unit quaternion, got {q_wxyz[i]} of length {norms[i]:.3g}: are "
-            "the "
-            "columns in another order?"
+            "the columns in another order?"
         )
     state = np.full(len(t_ns), OK, dtype=np.uint8) if tracking is None else tracking
     try:
@@ -73,7 +71,7 @@ def trajectory(
 
 
 def in_our_axes(poses: Trajectory, *, axes: str, up: str) -> Trajectory:
-    """Poses of a camera with those axes in a world with that up, as ours."""
+    """Convert poses of a camera with those axes in a world with that up axis to our conventions."""
     zero = np.zeros(3)
     return poses.then(pin.SE3(_CAMERA_OF[axes], zero)).before(pin.SE3(_WORLD_OF[up], zero))
 
@@ -88,7 +86,7 @@ def begins_at_identity(poses: Trajectory) -> bool:
 
 
 def text_of(path: Path) -> str:
-    """A file's text; InvalidValueError: it is none. OSError: it cannot be read."""
+    """A file's text; InvalidValueError: it is not UTF-8. OSError: it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -96,9 +94,9 @@ def text_of(path: Path) -> str:
 
 
 def ns_of(text: str, *, unit_ns: int = 1_000_000_000) -> int:
-    """A time in whole nanoseconds, of a decimal number in units of so many; no digit is lost.
+    """Convert a decimal number in units of `unit_ns` to whole nanoseconds without losing digits.
 
-    InvalidValueError: it is no number.
+    InvalidValueError: it is not a number, or too large for a time.
     """
     try:
         time = Decimal(str(text).strip()) * unit_ns

@@ -1,4 +1,4 @@
-"""EuRoC's folders (ASL format): mav0/cam0 with pictures, imu0, a trajectory as its ground truth is written.
+"""EuRoC folders (ASL format): mav0/cam0 with images, imu0, a trajectory in the format of its ground truth.
 
 mav0/cam0/data.csv     #timestamp [ns],filename         cam0/data/*.png
 mav0/cam0/sensor.yaml  T_BS, intrinsics, distortion_coefficients
@@ -24,24 +24,25 @@ STATE = "state_groundtruth_estimate0"
 
 
 def read_euroc(folder: Path, *, camera: str = "cam0") -> Recording:
-    """
-    folder: mav0, or what holds it.
+    """Read one camera of such a folder.
+
+    folder: mav0 or its parent.
     InvalidValueError names file and line.
     """
     root = folder / "mav0" if (folder / "mav0").is_dir() else folder
     cam = root / camera
     if not (cam / "data.csv").is_file():
-        raise InvalidValueError(f"{folder} is no folder of EuRoC's: there is no {camera}/data.csv in it")
+        raise InvalidValueError(f"{folder} is no EuRoC folder: there is no {camera}/data.csv in it")
     t_ns, names = _pictures_of(cam / "data.csv")
-    said = text_of(cam / "sensor.yaml") if (cam / "sensor.yaml").is_file() else ""
-    X_BC = _pose(cam / "sensor.yaml", said)
+    yaml = text_of(cam / "sensor.yaml") if (cam / "sensor.yaml").is_file() else ""
+    X_BC = _pose(cam / "sensor.yaml", yaml)
     files = [cam / "data" / name for name in names]
     size = _size(files[0])
     info = DeviceInfo(
         kind="euroc",
         size=(size[0] - size[0] % 2, size[1] - size[1] % 2),
         fps=fps_of(t_ns),
-        camera=_intrinsics(said, size),
+        camera=_intrinsics(yaml, size),
         X_device_camera=X_BC,
         source=f"{folder.name}, EuRoC",
     )
@@ -54,10 +55,10 @@ def read_euroc(folder: Path, *, camera: str = "cam0") -> Recording:
 
 
 def read_state(path: Path) -> Trajectory:
-    """Poses of the body, as EuRoC's ground truth is written."""
+    """Read poses of the body in the format of EuRoC's ground truth."""
     rows = _table(path, 8)
     if rows.numbers.shape[1] < 7:
-        raise InvalidValueError(f"{path}: expected timestamp, place and quaternion w x y z in each line")
+        raise InvalidValueError(f"{path}: expected timestamp, position and quaternion w x y z in each line")
     return trajectory(path, rows.t_ns, rows.numbers[:, :3], rows.numbers[:, 3:7])
 
 
@@ -66,7 +67,7 @@ def _imu(path: Path, X_BC: pin.SE3 | None) -> Imu | None:
         return None
     rows = _table(path, 7)
     w, a = rows.numbers[:, :3], rows.numbers[:, 3:6]
-    if X_BC is not None:  # into the camera's frame; what turning about its distance adds is small
+    if X_BC is not None:  # into the camera's frame; the lever arm's acceleration is small
         w, a = w @ X_BC.rotation, a @ X_BC.rotation
     return Imu(t_ns=rows.t_ns, w=w, a=a)
 
@@ -107,7 +108,7 @@ def _pictures_of(path: Path) -> tuple[np.ndarray, list[str]]:
         t_ns.append(int(stamp))
         names.append(name.strip())
     if not t_ns:
-        raise InvalidValueError(f"{path} names no pictures")
+        raise InvalidValueError(f"{path} names no images")
     return np.array(t_ns, dtype=np.int64), names
 
 
@@ -127,18 +128,18 @@ def _picture(file: Path) -> np.ndarray:
 
     picture = cv2.imread(str(file), cv2.IMREAD_COLOR)
     if picture is None:
-        raise InvalidValueError(f"{file} is no picture that can be read")
+        raise InvalidValueError(f"{file} is not a readable image")
     return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
 
 
-def _numbers_of(said: str, name: str) -> list[float] | None:
-    """The list behind a name in sensor.yaml, which has no other forms than this one."""
-    found = re.search(rf"{name}:\s*\[([^\]]*)\]", said)
+def _numbers_of(yaml: str, name: str) -> list[float] | None:
+    """The list after a name in sensor.yaml, which has lists in this form only."""
+    found = re.search(rf"{name}:\s*\[([^\]]*)\]", yaml)
     return None if found is None else [float(each) for each in found[1].replace("\n", " ").split(",")]
 
 
-def _pose(path: Path, said: str) -> pin.SE3 | None:
-    found = re.search(r"T_BS:.*?data:\s*\[([^\]]*)\]", said, re.DOTALL)
+def _pose(path: Path, yaml: str) -> pin.SE3 | None:
+    found = re.search(r"T_BS:.*?data:\s*\[([^\]]*)\]", yaml, re.DOTALL)
     if found is None:
         return None
     numbers = [float(each) for each in found[1].replace("\n", " ").split(",")]
@@ -148,13 +149,13 @@ def _pose(path: Path, said: str) -> pin.SE3 | None:
     return pin.SE3(pin.Quaternion(X[:3, :3]).normalized().matrix(), X[:3, 3])
 
 
-def _intrinsics(said: str, size: tuple[int, int]) -> dict[str, object] | None:
-    pinhole, bent = _numbers_of(said, "intrinsics"), _numbers_of(said, "distortion_coefficients")
+def _intrinsics(yaml: str, size: tuple[int, int]) -> dict[str, object] | None:
+    pinhole, bent = _numbers_of(yaml, "intrinsics"), _numbers_of(yaml, "distortion_coefficients")
     if pinhole is None or len(pinhole) != 4:
         return None
     fx, fy, cx, cy = pinhole
     bent = bent or [0.0] * 4
-    if "equidistant" in said:
+    if "equidistant" in yaml:
         model: CameraModel = KannalaBrandt(
             size=size, fx=fx, fy=fy, cx=cx, cy=cy, k1=bent[0], k2=bent[1], k3=bent[2], k4=bent[3]
         )

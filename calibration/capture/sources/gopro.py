@@ -1,8 +1,8 @@
-"""A GoPro's video with its telemetry: pictures and IMU. Its poses come from a SLAM on it (`trajectory=FILE`).
+"""A GoPro video with telemetry: images and IMU. Its poses come from SLAM on the video (`trajectory=FILE`).
 
-    DEVC | STRM | SCAL 418   ACCL (n, 3) int16      GPMF, a track beside the pictures (gopro/gpmf-parser):
-         |      |                                    key, type, bytes of a sample, how many; big-endian,
-         | STRM | SCAL 939   GYRO (n, 3) int16      filled up to 4 bytes; type 0 holds others
+    DEVC | STRM | SCAL 418   ACCL (n, 3) int16      GPMF, a track beside the video (gopro/gpmf-parser):
+         |      |                                    key, type, bytes of a sample, count; big-endian,
+         | STRM | SCAL 939   GYRO (n, 3) int16      padded to 4 bytes; type 0 is nested
 
 Times are those of the video. ORIN names the columns of ACCL and GYRO, or they are Z X Y as on a HERO5; they
 become X Y Z of the camera's body, which is not the optical frame: `calibrate camera-imu` finds the rotation
@@ -30,7 +30,7 @@ _TYPES = {
 
 
 def read_gopro(path: Path) -> Recording:
-    """InvalidValueError: no video, or telemetry that cannot be read."""
+    """Read a video. InvalidValueError: no video, or unreadable telemetry."""
     frames_ns = stamps(path)
     size, _ = size_and_fps(path)
     packets = packets_of(path)
@@ -48,9 +48,9 @@ def read_gopro(path: Path) -> Recording:
 def _no_imu(path: Path, *, has_telemetry: bool) -> str:
     what = "its telemetry has no GYRO with ACCL" if has_telemetry else "it has no telemetry (GPMF)"
     return (
-        f"{path.name}: {what}, so there is no IMU. Clocks are joined by how its poses turn, and gravity in "
-        "its poses is not checked. Give the file as the camera wrote it: what cuts or encodes it anew may "
-        "drop telemetry"
+        f"{path.name}: {what}, so there is no IMU. Clocks are joined by the rotation of its poses, and "
+        "gravity in its poses is not checked. Give the file as the camera wrote it: cutting or re-encoding "
+        "may drop telemetry"
     )
 
 
@@ -67,7 +67,7 @@ def _imu(path: Path, packets: list[tuple[int, bytes]], end_ns: int) -> Imu | Non
 def _sensor(
     path: Path, packets: list[tuple[int, bytes]], key: str, end_ns: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """(times (N,) [ns], (N, 3)): each packet's samples spread evenly to the next one."""
+    """Samples (times (N,) [ns], (N, 3)): those of a packet are spread evenly to the next packet."""
     starts = [t_ns for t_ns, _ in packets]
     usual = int(np.median(np.diff(starts))) if len(starts) > 1 else end_ns - starts[0]
     times, rows = [], []
@@ -86,7 +86,7 @@ def _sensor(
 
 
 def _xyz(path: Path, values: np.ndarray, orientation: str) -> np.ndarray:
-    """Columns in the order X Y Z, each along its axis."""
+    """Reorder and sign columns to X Y Z of the camera's body."""
     if sorted(orientation.upper()) != ["X", "Y", "Z"]:
         raise InvalidValueError(f"{path}: expected ORIN of the letters x, y and z, got {orientation!r}")
     out = np.empty_like(values)
@@ -101,13 +101,13 @@ class Item:
 
     key: str
     kind: bytes
-    """Its type's letter; a zero byte: it holds others."""
+    """Letter of its type; a zero byte: nested items."""
     sample: int
     """Bytes."""
     payload: bytes
 
     def numbers(self) -> np.ndarray:
-        """(n, k) of its samples; InvalidValueError: it has none."""
+        """Samples (n, k); InvalidValueError: it holds no numbers."""
         if self.kind not in _TYPES:
             raise InvalidValueError(f"GPMF's {self.key} has type {self.kind!r}, which holds no numbers")
         dtype = np.dtype(_TYPES[self.kind])
@@ -115,12 +115,12 @@ class Item:
         return np.frombuffer(self.payload, dtype=dtype).reshape(-1, wide).astype(float)
 
     def items(self) -> Iterator["Item"]:
-        """What it holds."""
+        """Nested items."""
         return items_of(self.payload)
 
 
 def items_of(data: bytes) -> Iterator[Item]:
-    """The keys of one level; InvalidValueError: it is no GPMF."""
+    """Items of one level; InvalidValueError: not GPMF."""
     at = 0
     while at + _HEAD.size <= len(data):
         key, kind, sample, count = _HEAD.unpack_from(data, at)
@@ -130,7 +130,7 @@ def items_of(data: bytes) -> Iterator[Item]:
         size = sample * count
         if not key.isascii() or at + size > len(data):
             raise InvalidValueError(
-                f"no GPMF: key {key!r} at byte {at - _HEAD.size} wants {size} bytes, {len(data) - at} are "
+                f"no GPMF: key {key!r} at byte {at - _HEAD.size} needs {size} bytes, {len(data) - at} are "
                 "left"
             )
         yield Item(key=key.decode("ascii"), kind=kind, sample=sample, payload=data[at : at + size])
@@ -144,11 +144,11 @@ class Samples:
     values: np.ndarray
     """(n, k)."""
     orientation: str
-    """ORIN: which axis of the camera each column is, lower case against it; empty: not said."""
+    """ORIN: camera axis of each column, lower case if negated; empty: undeclared."""
 
 
 def samples_of(packet: bytes, key: str) -> Samples | None:
-    """Those of a sensor (`ACCL`, `GYRO`), scaled; None: it is not in there."""
+    """Scaled samples of a sensor (`ACCL`, `GYRO`); None: the packet has none."""
     for device in items_of(packet):
         if device.key != "DEVC":
             continue
@@ -165,7 +165,7 @@ def samples_of(packet: bytes, key: str) -> Samples | None:
 
 
 def packets_of(path: Path) -> list[tuple[int, bytes]]:
-    """(time [ns] in the video, bytes) of a video's telemetry packets; empty: it has none."""
+    """Telemetry packets of a video: (time [ns] in the video, bytes); empty: it has none."""
     import av
 
     with opened(path) as file:

@@ -1,4 +1,4 @@
-"""Marks from a table: what was demonstrated when, in seconds from the beginning of the chest's recording.
+"""Marks from a table: spans in seconds from the beginning of the chest's recording.
 
 what,begin_s,end_s
 sync,1.5,8.0
@@ -17,13 +17,13 @@ from robot_runtime.errors import InvalidValueError
 HEADER = "what,begin_s,end_s"
 DEMONSTRATION = "demonstration"
 SLACK_NS = NS_PER_S
-"""By how much a mark may lie outside of the recording [ns]."""
+"""How far a mark may lie outside the recording [ns]."""
 
 
 def read_marks(path: Path, start_ns: int, by: str = "file", *, end_ns: int | None = None) -> list[Mark]:
-    """On the chest's clock; start_ns, end_ns: of its recording. InvalidValueError names the line."""
+    """Read marks on the chest's clock; start_ns, end_ns: of its recording. Errors name the line."""
     out: list[Mark] = []
-    said: dict[str, list[tuple[int, int, int]]] = {}
+    spans: dict[str, list[tuple[int, int, int]]] = {}
     lines = text_of(path).splitlines()
     if not lines or lines[0].replace(" ", "") != HEADER:
         raise InvalidValueError(
@@ -40,19 +40,19 @@ def read_marks(path: Path, start_ns: int, by: str = "file", *, end_ns: int | Non
                 f"recording, 0 to {(end_ns - start_ns) / NS_PER_S:.1f} s"
             )
         kind = DEMONSTRATION if what == DISCARD else what
-        for a_ns, b_ns, line_of in said.setdefault(kind, []):
+        for a_ns, b_ns, line_of in spans.setdefault(kind, []):
             if begin.t_ns < b_ns and a_ns < end.t_ns:
                 raise InvalidValueError(
                     f"{path}, line {i}: this {what} overlaps that of line {line_of}: "
                     "end one before the next begins"
                 )
-        said[kind].append((begin.t_ns, end.t_ns, i))
+        spans[kind].append((begin.t_ns, end.t_ns, i))
         out += [begin, end]
     return sorted(out, key=lambda mark: (mark.t_ns, mark.what.endswith(BEGIN)))
 
 
 def span_marks(where: str, what: str, times: list[str], start_ns: int, by: str) -> list[Mark]:
-    """The two marks of one span; where: said in errors."""
+    """The two marks of one span; where: prefix of errors."""
     known = (DEMONSTRATION, DISCARD, *CLIPS)
     if what not in known or len(times) != 2:
         raise InvalidValueError(

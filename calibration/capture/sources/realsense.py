@@ -1,11 +1,11 @@
-"""RealSense's recordings, `NAME.bag` of ROS 1: colour pictures, gyroscope, accelerometer, and a T265's poses.
+"""RealSense recordings, `NAME.bag` of ROS 1: colour images, gyroscope, accelerometer, and a T265's poses.
 
     /device_0/sensor_1/Color_0/image/data              sensor_msgs/Image, rgb8 or bgr8
     /device_0/sensor_1/Color_0/info/camera_info        sensor_msgs/CameraInfo
     /device_0/sensor_2/Gyro_0/imu/data, Accel_0        sensor_msgs/Imu
     /device_0/sensor_0/Pose_0/pose/transform/data      geometry_msgs/Transform (T265: x right, y up, z back)
 
-A D4xx has no poses: a SLAM on its pictures gives them (`trajectory=FILE`, times of the bag). Needs `rosbags`.
+A D4xx has no poses: SLAM on its images gives them (`trajectory=FILE`, times of the bag). Needs `rosbags`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _ENCODINGS = ("rgb8", "bgr8")
 
 
 def read_realsense(path: Path) -> Recording:
-    """InvalidValueError: no such bag, or one without colour pictures and without poses."""
+    """Read a bag. InvalidValueError: no such bag, or neither colour images nor poses in it."""
     frames_ns, gyro, accel, poses = [], [], [], []
     camera_info: Any = None
     size: tuple[int, int] | None = None
@@ -49,7 +49,7 @@ def read_realsense(path: Path) -> Recording:
                 p, q = message.translation, message.rotation
                 poses.append((t_ns, p.x, p.y, p.z, q.w, q.x, q.y, q.z))
     if not frames_ns and not poses:
-        raise InvalidValueError(f"{path} has neither colour pictures ({IMAGE}) nor poses ({POSE})")
+        raise InvalidValueError(f"{path} has neither colour images ({IMAGE}) nor poses ({POSE})")
     times = np.array(frames_ns, dtype=np.int64)
     info = DeviceInfo(
         kind="realsense",
@@ -79,7 +79,7 @@ def read_realsense(path: Path) -> Recording:
 
 
 def _messages(path: Path, endings: tuple[str, ...]) -> Iterator[tuple[str, int, Any]]:
-    """(ending of the topic, its own time [ns], message), in their order."""
+    """Messages in order: (ending of the topic, the message's own time [ns], message)."""
     from rosbags.rosbag1 import Reader
     from rosbags.rosbag1.reader import ReaderError
     from rosbags.typesys import Stores, get_typestore
@@ -95,7 +95,7 @@ def _messages(path: Path, endings: tuple[str, ...]) -> Iterator[tuple[str, int, 
                 own_ns = stamp.sec * 1_000_000_000 + stamp.nanosec if stamp is not None else t_ns
                 yield wanted[connection.topic], int(own_ns), message
     except (ReaderError, OSError) as error:
-        raise InvalidValueError(f"{path} is no bag of ROS 1 that can be read: {error}") from error
+        raise InvalidValueError(f"{path} is not a readable ROS 1 bag: {error}") from error
 
 
 def _pictures(path: Path, size: tuple[int, int] | None) -> Iterator[np.ndarray]:
@@ -103,7 +103,7 @@ def _pictures(path: Path, size: tuple[int, int] | None) -> Iterator[np.ndarray]:
     for _, _, message in _messages(path, (IMAGE,)):
         if message.encoding not in _ENCODINGS:
             raise InvalidValueError(
-                f"{path}: pictures are {message.encoding}, expected {' or '.join(_ENCODINGS)}: record in RGB8"
+                f"{path}: images are {message.encoding}, expected {' or '.join(_ENCODINGS)}: record in RGB8"
             )
         rows = np.asarray(message.data, dtype=np.uint8).reshape(message.height, message.step)
         picture = rows[:, : 3 * message.width].reshape(message.height, message.width, 3)
@@ -116,8 +116,7 @@ def _camera(path: Path, info: Any) -> dict[str, Any]:
     if "Inverse" in info.distortion_model and np.abs(D).max(initial=0.0) > 1e-6:
         raise InvalidValueError(
             f"{path}: its lens is given as {info.distortion_model}, undistorting in place of distorting: "
-            "measure it "
-            "with calibrate intrinsics, and give camera=FILE"
+            "calibrate it with calibrate intrinsics, and give camera=FILE"
         )
     if "Kannala" in info.distortion_model:
         return KannalaBrandt(size=size, **values, k1=D[0], k2=D[1], k3=D[2], k4=D[3]).to_dict()

@@ -1,4 +1,4 @@
-"""What an adapter makes of one device's files, in our conventions: `Recording`; into a capture by `write`."""
+"""The result of an adapter, one device's data in our conventions: `Recording`; `write` stores it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,37 +18,37 @@ class Recording:
 
     info: DeviceInfo
     poses: Trajectory | None = None
-    """Of the camera in the device's world; None: its files have none, they come from elsewhere."""
+    """Poses of the camera in the device's world; None: its files have none, they are supplied otherwise."""
     frames_ns: np.ndarray | None = None
-    """(N,) int64 when each picture was taken; None: no pictures."""
+    """(N,) int64 capture time of each image; None: no images."""
     exposure_ns: np.ndarray | None = None
-    """(N,) int64 how long; None: not known."""
+    """(N,) int64 exposure times; None: unknown."""
     video: Path | None = None
     """A finished video, copied byte for byte."""
     pictures: Callable[[], Iterator[np.ndarray]] | None = None
-    """In place of a video: gives (h, w, 3) uint8 RGB, one for each of frames_ns."""
+    """In place of a video: yields (h, w, 3) uint8 RGB, one for each of frames_ns."""
     imu: Imu | None = None
     widths: Widths | None = None
     tags: Tags | None = None
     sources: tuple[Path, ...] = ()
-    """Files that are kept beside, as they came."""
+    """Source files that are kept unchanged."""
     lacks: tuple[str, ...] = ()
-    """What such a device has and these files have not, and what follows, in sentences."""
+    """Sentences on data that these files lack, and the consequences."""
     damage: str = ""
-    """What cannot be read of the files, in a sentence."""
+    """A sentence on data in the files that cannot be read."""
 
     @property
     def start_ns(self) -> int:
-        """Its first picture, else its first pose."""
+        """Time of its first image, else of its first pose."""
         if self.frames_ns is not None and len(self.frames_ns):
             return int(self.frames_ns[0])
         if self.poses is None:
-            raise InvalidValueError("a recording without pictures and without poses is empty")
+            raise InvalidValueError("a recording without images and without poses is empty")
         return int(self.poses.t_ns[0])
 
     @property
     def end_ns(self) -> int:
-        """Its last picture or pose, whichever is later."""
+        """Time of its last image or pose, whichever is later."""
         times = (self.frames_ns, None if self.poses is None else self.poses.t_ns)
         return max(int(t_ns[-1]) for t_ns in times if t_ns is not None and len(t_ns))
 
@@ -56,10 +56,10 @@ class Recording:
 def write(
     writer: CaptureWriter, role: str, recording: Recording, *, on_picture: Callable[[], object] = lambda: None
 ) -> None:
-    """Everything of a recording into a capture that is being written.
+    """Write a whole recording into a capture.
 
-    on_picture: called after each picture that is encoded.
-    InvalidValueError: it has no poses; times that fall; a video of another number of pictures than of times.
+    on_picture: called after each encoded image.
+    InvalidValueError: no poses; times that fall; a video with another number of images than times.
     """
     if recording.poses is None:
         raise InvalidValueError(f"{role}: its files have no poses; give a trajectory with trajectory=FILE")
@@ -68,7 +68,7 @@ def write(
             i = int(falls[0]) + 1
             raise InvalidValueError(
                 f"{role}: times of its {what} have to rise, but row {i} is of {values.t_ns[i]} ns, after "
-                f"{values.t_ns[i - 1]} ns: its clock jumped back, or two recordings lie in one file"
+                f"{values.t_ns[i - 1]} ns: its clock jumped back, or two recordings are in one file"
             )
     writer.poses(role, recording.poses)
     if recording.imu is not None:
@@ -98,11 +98,11 @@ def write(
             on_picture()
             count += 1
         if count != len(times):
-            raise InvalidValueError(f"{role}: expected {len(times)} pictures, got {count}")
+            raise InvalidValueError(f"{role}: expected {len(times)} images, got {count}")
 
 
 def fps_of(t_ns: np.ndarray) -> float:
-    """Of pictures taken then."""
+    """Frame rate of images taken at these times."""
     if len(t_ns) < 2:
         return 30.0
     return float(1e9 / np.median(np.diff(t_ns)))

@@ -1,9 +1,9 @@
-"""A run log of our own (MCAP): a camera of a robot that a person led, as a chest's or a hand's.
+"""Our own run log (MCAP): a camera of a teleoperated robot, read as a chest's or a hand's.
 
     chest   a camera on the mobile base     X_WC = X_WB X_BC
-    hand    a camera on an arm's hand       X_WC = X_WB X_BE X_EC
+    hand    a camera on an end effector     X_WC = X_WB X_BE X_EC
 
-So demonstrations by teleoperation become labels in the same way as those that are carried by a person.
+So teleoperated demonstrations become labels in the same way as those of a person.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,9 @@ BASE = "base"
 
 
 def read_run_log(path: Path, *, view: str, part: str, X_part_camera: pin.SE3) -> Recording:
-    """
-    view: the camera's name in the log. part: what it is fixed to, the base or an arm (its hand).
+    """Read one camera of a log.
+
+    view: the camera's name in the log. part: the base or the arm (its end effector) that carries it.
     X_part_camera: its optical frame in that part's.
     InvalidValueError: no such log, camera or part.
     """
@@ -46,7 +47,7 @@ def read_run_log(path: Path, *, view: str, part: str, X_part_camera: pin.SE3) ->
         raise InvalidValueError(f"{path} has no control steps in it")
     images = [(image.t_ns, image.jpeg) for image in log.images(view)]
     if not images:
-        raise InvalidValueError(f"{path} has no pictures of camera {view!r}")
+        raise InvalidValueError(f"{path} has no images of camera {view!r}")
     height, width, *_ = decode_jpeg_header(images[0][1])
     frames_ns = np.array([t for t, _ in images], dtype=np.int64)
     size = (height - height % 2, width - width % 2)
@@ -87,5 +88,5 @@ def _pose(path: Path, state: RobotState, part: str) -> pin.SE3:
     arm = state.parts.get(part)
     if not isinstance(arm, ArmState) or arm.X_BE is None:
         has = ", ".join(state.parts)
-        raise InvalidValueError(f"{path}: part {part!r} has no hand whose pose is measured; it has {has}")
+        raise InvalidValueError(f"{path}: part {part!r} has no measured end-effector pose; it has {has}")
     return X_WB * arm.X_BE

@@ -1,4 +1,4 @@
-"""One device's files as they are typed, `KIND:FILE,option=value,...`, and what they hold: `parse`, `read`.
+"""One device's files as typed on the command line, `KIND:FILE,option=value,...`: `parse`, `read`.
 
 record3d:chest.r3d,camera=chest.json        gopro:GX010042.MP4,trajectory=hand.txt,camera=hand.json
 """
@@ -44,7 +44,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "video": ("stamps",),
     "log": ("view", "part"),
 }
-"""Kind -> the options that it alone has."""
+"""Kind -> the options that only it has."""
 HELP = (
     "KIND:FILE,option=value,... of kind record3d, arkit, realsense, gopro, aria, euroc, video or log; "
     "options: "
@@ -56,7 +56,7 @@ HELP = (
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where one device's recording lies."""
+    """Files and options of one device's recording."""
 
     kind: str
     path: Path
@@ -64,7 +64,7 @@ class Source:
 
 
 def parse(text: str) -> Source:
-    """InvalidValueError: another kind, no file, an option that this kind does not have."""
+    """Parse a source. InvalidValueError: unknown kind, no file, an option that this kind does not have."""
     kind, colon, rest = text.partition(":")
     if not colon or not rest:
         raise InvalidValueError(f"takes {HELP}; got {text!r}")
@@ -91,15 +91,15 @@ def parse(text: str) -> Source:
 
 
 def read(source: Source) -> Recording:
-    """InvalidValueError names file and line, what was expected and what came."""
+    """Read a source. InvalidValueError names file, line, expected and actual value."""
     try:
         return _converted(source)
     except RobotRuntimeError:
         raise
     except (UnicodeDecodeError, *_NOT_OF_THAT_FORM) as error:
-        # Other people's files: a list where a number stands, bytes where text stands, a number of 400 digits.
+        # Foreign files: a list in place of a number, bytes in place of text, a number of 400 digits.
         raise InvalidValueError(
-            f"{source.path}: it, or a file given with it, is not of the form that {source.kind} has "
+            f"{source.path}: it, or a file given with it, does not have the form of {source.kind} "
             f"({type(error).__name__}: {str(error)[:120]}): export it again, or give it as another kind"
         ) from error
 
@@ -141,12 +141,12 @@ def _no_gravity(source: Source) -> str:
 
 
 def pose_file(path: Path) -> pin.SE3:
-    """A pose in a file: {"p": [x, y, z], "q_wxyz": [w, x, y, z]}, alone or in a calibration's content."""
+    """Read a pose: {"p": [x, y, z], "q_wxyz": [w, x, y, z]}, alone or in a calibration's content."""
     try:
-        said = json.loads(text_of(path))
+        data = json.loads(text_of(path))
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"{path} cannot be read as JSON: {error}") from error
-    inside = said.get("content", said) if isinstance(said, dict) else {}
+    inside = data.get("content", data) if isinstance(data, dict) else {}
     each = [inside, *inside.values()]
     found = [one for one in each if isinstance(one, dict) and "q_wxyz" in one][:2]
     if len(found) != 1:
@@ -185,15 +185,15 @@ def _read(source: Source) -> Recording:
 
 
 def _check_aria(path: Path, options: Mapping[str, str]) -> None:
-    """InvalidValueError: an option of a trajectory with a video for a recording, or the other way round."""
+    """Refuse options of a trajectory with a video for a recording, and vice versa: InvalidValueError."""
     others = ("extrinsic", "video", "stamps") if is_vrs(path) else ("view", "turn", "mps")
     if wrong := [name for name in others if name in options]:
-        has = "has its own calibration and pictures" if is_vrs(path) else "is no VRS file"
+        has = "has its own calibration and images" if is_vrs(path) else "is no VRS file"
         raise InvalidValueError(f"{path} {has}: it takes no {', '.join(wrong)}")
 
 
 def _aria(source: Source, extrinsic: pin.SE3 | None, video: Path | None, stamps: Path | None) -> Recording:
-    """Of a recording, or of a trajectory with a video."""
+    """Read a recording, or a trajectory with a video."""
     options = source.options
     if not is_vrs(source.path):
         return read_aria(source.path, extrinsic, video, stamps)
@@ -207,7 +207,7 @@ def _aria(source: Source, extrinsic: pin.SE3 | None, video: Path | None, stamps:
 
 
 def _widths(path: Path) -> Widths:
-    """Lines of a time, ns or s (with a point), and a width [m], with a comma or blanks between."""
+    """Read lines of a time, ns or s (with a point), and a width [m], separated by a comma or blanks."""
     t_ns, widths = [], []
     for i, line in enumerate(text_of(path).splitlines(), start=1):
         cells = line.replace(",", " ").split()

@@ -1,7 +1,7 @@
 """Trajectories as text: TUM's (`timestamp tx ty tz qx qy qz qw`), and UMI's camera_trajectory.csv.
 
-Quaternions of both are x y z w. Whose axes they are in, and which way is up, no file says: the caller does.
-ORB-SLAM3's inertial modes have z up; its others have the first camera's axes, which are no good here.
+Quaternions of both are x y z w. Neither file declares its axes and up axis: the caller does.
+ORB-SLAM3's inertial modes have z up; its others have the first camera's axes, which are of no use here.
 """
 
 import csv
@@ -17,7 +17,7 @@ _UMI = ("timestamp", "is_lost", "x", "y", "z", "q_x", "q_y", "q_z", "q_w")
 
 
 def read_trajectory(path: Path, *, axes: str = OPTICAL, up: str = "z", offset_ns: int = 0) -> Trajectory:
-    """Poses of a file of either form; offset_ns is added to their times.
+    """Read poses from a file of either form; offset_ns is added to their times.
 
     InvalidValueError names file and line.
     """
@@ -44,7 +44,7 @@ def read_trajectory(path: Path, *, axes: str = OPTICAL, up: str = "z", offset_ns
 
 
 def _umi(path: Path, axes: str, up: str, offset_ns: int) -> Trajectory:
-    """What UMI's SLAM pipeline writes: one row a picture, numbers of zero where it was lost."""
+    """Read the output of UMI's SLAM pipeline: one row per image, zeros where tracking was lost."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if not rows or any(name not in rows[0] for name in _UMI):

@@ -1,4 +1,4 @@
-"""A video and the poses of a trajectory file, as any camera and any SLAM give them."""
+"""A video and a trajectory file, from any camera and any SLAM."""
 
 from pathlib import Path
 
@@ -12,14 +12,15 @@ from robot_runtime.errors import InvalidValueError
 
 
 def read_video(path: Path, *, stamps_file: Path | None = None, kind: str = "video") -> Recording:
-    """
-    stamps_file: times of its pictures, a line each, ns or s (with a point); the video's own, if not given.
+    """Read a video.
+
+    stamps_file: times of its images, one per line, ns or s (with a point); None: the video's own.
     InvalidValueError: no video, or another number of times.
     """
     own = stamps(path)
     times = own if stamps_file is None else _read_stamps(stamps_file)
     if len(times) != len(own):
-        raise InvalidValueError(f"{path} has {len(own)} pictures, {stamps_file} has {len(times)} times")
+        raise InvalidValueError(f"{path} has {len(own)} images, {stamps_file} has {len(times)} times")
     size, _ = size_and_fps(path)
     info = DeviceInfo(kind=kind, size=size, fps=fps_of(times), source=path.name)
     return Recording(info=info, frames_ns=times, video=path)
@@ -38,5 +39,5 @@ def _read_stamps(path: Path) -> np.ndarray:
     times = np.array(out, dtype=np.int64)
     if (np.diff(times) <= 0).any():
         i = int(np.flatnonzero(np.diff(times) <= 0)[0]) + 1
-        raise InvalidValueError(f"{path}: time {i} is {times[i]} ns, after {times[i - 1]}: they have to rise")
+        raise InvalidValueError(f"{path}: time {i} is {times[i]} ns, after {times[i - 1]}: they must rise")
     return times

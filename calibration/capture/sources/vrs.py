@@ -1,19 +1,19 @@
-"""VRS, the container of sensor streams that Project Aria records into: `VrsFile`, its tags and records.
+"""VRS, the container format of Project Aria's recordings: `VrsFile`, its tags and records.
 
     file    | header | description: tags of the file and of its streams | record | record | ... | index |
-    record  | header: size, stream, time, kind, compression | fields (DataLayout) | a picture's bytes |
+    record  | header: size, stream, time, kind, compression | fields (DataLayout) | an image's bytes |
 
-Everything is little-endian. Records follow each other, so they are walked through once; the index, which may
-stand before them, says how many there should be. Which fields a stream's records have, and where, the file's
-tags say, by kind and version of the format:
+Everything is little-endian. Records follow each other, so they are walked once; the index, which may precede
+them, holds their number. Tags of the file declare the fields of a stream's records and their offsets, by kind
+and version of the format:
 
     RF:Data:2     data_layout/size=64+image/jpg
     DL:Data:2:0   {"data_layout": [{"name": "capture_timestamp_ns", "type": "DataPieceValue<int64_t>",
                                     "offset": 40}, ...]}
 
-Not by Meta's libraries: of 300 damaged files (three bytes changed, a third of them cut as well) pyvrs 1.2.2
-crashed the process on 23 and read 100 in part without an error; projectaria-tools 2.3 brings jupyter, and
-wants pillow below 12.
+Meta's libraries are not used: of 300 damaged files (three bytes changed, a third of them cut as well) pyvrs
+1.2.2 crashed the process on 23 and read 100 in part without an error; projectaria-tools 2.3 depends on
+jupyter and on pillow below 12.
 """
 
 import json
@@ -38,9 +38,9 @@ _U32 = struct.Struct("<I")
 _MAGIC, _MAGIC_2, _FORMATS = b"VisionRe", b"cord", (b"VRS1", b"VRS2", b"VRS3")
 _DESCRIPTION_FORMAT, _INDEX_FORMAT, _OWN_TYPES = 2, 2, (1, 2)  # types: the index, the description
 _MOST_GROWTH = 200
-"""How much longer than ours headers may be [bytes]: newer ones have more at their end."""
+"""How much longer than ours headers may be [bytes]: newer versions append fields."""
 MOST_RECORD = 256 << 20
-"""What one record may unpack to [bytes]."""
+"""Largest unpacked size of a record [bytes]."""
 
 _NUMBERS = {
     "Bool": "?", "char": "<i1", "int8_t": "<i1", "uint8_t": "<u1", "int16_t": "<i2", "uint16_t": "<u2",
@@ -50,20 +50,20 @@ _NUMBERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RecordLayout:
-    """How records of one stream, kind and version are laid out."""
+    """Layout of the records of one stream, kind and version."""
 
     fields: np.dtype[Any]
-    """Name -> number or numbers, of those fields that have a fixed place."""
+    """Structured type of the fields with a fixed offset, by name."""
     num_varying: int
-    """How many fields of varying length stand behind."""
+    """Number of fields of varying length that follow."""
     content: str
-    """What follows the fields: image/jpg, image/raw; empty: nothing."""
+    """Content after the fields: image/jpg, image/raw; empty: none."""
 
 
 class VrsFile:
-    """A file that is read; a context manager.
+    """Reads a VRS file; a context manager.
 
-    InvalidValueError, from all of it: no VRS file, one that was cut or damaged; says at which byte.
+    All methods raise InvalidValueError: not a VRS file, or one that was cut or damaged, with the byte.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,9 +75,9 @@ class VrsFile:
         with path.open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.tags: dict[str, str] = {}
-        """Of the file."""
+        """Tags of the file."""
         self.stream_tags: dict[str, dict[str, str]] = {}
-        """Of each stream, the user's and VRS's own together; a stream is called TYPE-INSTANCE, as 214-1."""
+        """Tags of each stream, the user's and VRS's own; a stream is named TYPE-INSTANCE, e.g. 214-1."""
         self._at: dict[tuple[str, str], array[int]] = {}
         try:
             self._open()
@@ -96,29 +96,29 @@ class VrsFile:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Those with records of data, in the order in which they begin."""
+        """Streams with data records, in order of their first record."""
         return tuple(stream for stream, kind in self._at if kind == DATA)
 
     def count(self, stream: str, kind: str = DATA) -> int:
-        """How many records of a kind a stream has."""
+        """Number of records of a kind in a stream."""
         return len(self._at.get((stream, kind), ()))
 
     def layout(self, stream: str, kind: str = DATA) -> RecordLayout:
-        """Of the stream's records of that kind, of which there is one."""
+        """The one layout of the stream's records of that kind."""
         version = self._header(self._at[stream, kind][0])[3]
         tags, where = self.stream_tags.get(stream, {}), f"{self.path}, stream {stream}"
-        said = tags.get(f"RF:{kind}:{version}")
+        declared = tags.get(f"RF:{kind}:{version}")
         fields = tags.get(f"DL:{kind}:{version}:0")
-        if said is None or fields is None or not said.startswith("data_layout"):
+        if declared is None or fields is None or not declared.startswith("data_layout"):
             raise InvalidValueError(
-                f"{where} does not say what its {kind} records hold (tags RF and DL of version {version}; "
-                f"got {said!r})"
+                f"{where} does not declare its {kind} records (tags RF and DL of version {version}; "
+                f"got {declared!r})"
             )
-        head, _, content = said.partition("+")
+        head, _, content = declared.partition("+")
         return _layout_of(where, fields, head, content)
 
     def rows(self, stream: str, kind: str = DATA) -> np.ndarray:
-        """The fields of all of a stream's records of a kind: structured, (N,)."""
+        """Fields of all records of a kind in a stream, a structured array (N,)."""
         layout = self.layout(stream, kind)
         size, parts = layout.fields.itemsize, []
         for at in self._records(stream, kind):
@@ -129,13 +129,13 @@ class VrsFile:
         return np.frombuffer(b"".join(parts), dtype=layout.fields)
 
     def contents(self, stream: str) -> Iterator[bytes]:
-        """What follows the fields of each of a stream's records of data: a picture's bytes."""
+        """Content after the fields of each data record of a stream: an image's bytes."""
         layout = self.layout(stream)
         fixed, varying = layout.fields.itemsize, layout.num_varying
         for at in self._records(stream, DATA):
             whole = self._payload(at, None)
             start = fixed + 8 * varying
-            if varying and len(whole) >= start:  # their places and lengths stand between
+            if varying and len(whole) >= start:  # preceded by their offsets and lengths
                 start += max(sum(struct.unpack_from("<II", whole, fixed + 8 * i)) for i in range(varying))
             if len(whole) < start:
                 raise self._damaged(at, f"a record of stream {stream} lacks fields")
@@ -154,7 +154,7 @@ class VrsFile:
         ):
             raise InvalidValueError(
                 f"{self.path} is VRS of format {form!r} with headers of {file_size} and {self._head_size} "
-                f"bytes, known are {', '.join(each.decode() for each in _FORMATS)}"
+                f"bytes, expected {', '.join(each.decode() for each in _FORMATS)}"
             )
         after = self._read_description(description_at)
         first, total = first_at or after, len(self._bytes)
@@ -164,10 +164,10 @@ class VrsFile:
             raise self._cut(total)
 
     def _listed(self, at: int) -> int | None:
-        """How many records the index has; None: there is none, or one of another format."""
+        """Number of records in the index; None: no index, or one of another format."""
         total = len(self._bytes)
         if at <= 0:
-            return None  # a recording that was not ended: what there is of it is read
+            return None  # a recording that was not closed: its records so far are read
         if at + self._head_size > total or at + self._header(at)[0] > total:
             raise self._cut(min(at, total))
         size, _, kind_id, version, *_ = self._header(at)
@@ -177,18 +177,18 @@ class VrsFile:
         (num_streams,) = _U32.unpack_from(self._bytes, start)
         count_at = start + _U32.size + _STREAM.size * num_streams
         if count_at + _U32.size > stop:
-            raise self._damaged(at, "its index is shorter than it says")
+            raise self._damaged(at, "its index is shorter than declared")
         return int(_U32.unpack_from(self._bytes, count_at)[0])
 
     def _walk(self, at: int, end: int) -> int:
-        """Remember where each record is; how many there are."""
+        """Store the offset of each record; returns their number."""
         found = 0
         while at < end:
             if at + self._head_size > end:
                 raise self._cut(at)
             size, _, kind_id, _, _, instance, kind, compression, _ = self._header(at)
             if size < self._head_size or kind > 4 or compression > 2:
-                raise self._damaged(at, "no record's header stands there")
+                raise self._damaged(at, "expected the header of a record")
             if at + size > end:
                 raise self._cut(at)
             if kind_id not in _OWN_TYPES:
@@ -200,13 +200,13 @@ class VrsFile:
         return found
 
     def _records(self, stream: str, kind: str) -> "array[int]":
-        """Where they are; InvalidValueError: they are not all of one version."""
+        """Offsets of these records; InvalidValueError: they are of several versions."""
         found = self._at[stream, kind]
         versions = {self._header(at)[3] for at in found}
         if len(versions) > 1:
             raise InvalidValueError(
-                f"{self.path}, stream {stream}: its {kind} records are of versions {sorted(versions)}, one "
-                "was expected"
+                f"{self.path}, stream {stream}: its {kind} records are of versions {sorted(versions)}, "
+                "expected one"
             )
         return found
 
@@ -214,13 +214,13 @@ class VrsFile:
         return _RECORD.unpack_from(self._bytes, at)
 
     def _payload(self, at: int, most: int | None) -> bytes:
-        """A record's bytes behind its header, unpacked; the first ones, as many as asked for."""
+        """Unpacked bytes after a record's header; only the first `most`, if given."""
         size, *_, compression, unpacked = self._header(at)
         start, stop = at + self._head_size, at + size
         if not compression:
             return self._bytes[start : stop if most is None else min(stop, start + most)]
         if unpacked > MOST_RECORD:
-            raise self._damaged(at, f"a record says that it unpacks to {unpacked} bytes")
+            raise self._damaged(at, f"a record declares {unpacked} unpacked bytes")
         import lz4.frame
         import zstandard
 
@@ -240,8 +240,8 @@ class VrsFile:
 
     def _cut(self, at: int) -> InvalidValueError:
         return InvalidValueError(
-            f"{self.path} is cut: what begins at byte {at} goes on beyond its end, byte {len(self._bytes)}. "
-            "Copy it from the device again; what is whole of it, `vrs copy` of the vrs tools takes out"
+            f"{self.path} is cut: the data at byte {at} extends beyond its end, byte {len(self._bytes)}. "
+            "Copy it from the device again; `vrs copy` of the vrs tools recovers its complete part"
         )
 
     def _damaged(self, at: int, what: str) -> InvalidValueError:
@@ -252,12 +252,12 @@ class VrsFile:
     # ---- tags ----------------------------------------------------------------------------------------
 
     def _read_description(self, at: int) -> int:
-        """Tags; returns where the record ends."""
+        """Read tags; returns the end of the record."""
         if not _FILE.size <= at <= len(self._bytes) - self._head_size:
             raise self._cut(max(at, 0))
         size, _, kind_id, version, *_ = self._header(at)
         if kind_id != 2 or version != _DESCRIPTION_FORMAT:
-            raise self._damaged(at, f"its tags were expected, of format {_DESCRIPTION_FORMAT}")
+            raise self._damaged(at, f"expected its tags, of format {_DESCRIPTION_FORMAT}")
         if at + size > len(self._bytes):
             raise self._cut(at)
         tags = _Tags(self._bytes[at + self._head_size : at + size])
@@ -272,7 +272,7 @@ class VrsFile:
 
 
 class _Tags:
-    """Numbers and texts one after the other."""
+    """Reads numbers and texts in sequence."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw, self._at = raw, 0
@@ -285,7 +285,7 @@ class _Tags:
     def text(self) -> str:
         size = self.number()
         if self._at + size > len(self._raw):
-            raise struct.error(f"a text of {size} bytes goes beyond them")
+            raise struct.error(f"a text of {size} bytes extends beyond them")
         self._at += size
         return self._raw[self._at - size : self._at].decode()
 
@@ -299,8 +299,9 @@ class _Tags:
 
 
 def _layout_of(where: str, fields: str, head: str, content: str) -> RecordLayout:
-    """
-    where: for errors; fields: the tag DL; head, content: the tag RF, before and behind its first +.
+    """Parse a layout.
+
+    where: prefix of errors; fields: the tag DL; head, content: the tag RF before and after its first +.
     InvalidValueError: not of that form.
     """
     try:
@@ -308,11 +309,11 @@ def _layout_of(where: str, fields: str, head: str, content: str) -> RecordLayout
         placed = [each for each in pieces if "offset" in each]
         known = [(each, form) for each in placed if (form := _form(each)) is not None]
         ends = [each["offset"] + np.dtype(form).itemsize for each, form in known]
-        _, says_size, said = head.partition("/size=")
+        _, has_size, declared = head.partition("/size=")
         last = max((each["offset"] for each in placed), default=0)
-        if not says_size and placed and _form(max(placed, key=lambda each: each["offset"])) is None:
-            raise InvalidValueError(f"{where}: the length of its records is not known, field at {last}")
-        size = int(said) if says_size else max(ends, default=0)
+        if not has_size and placed and _form(max(placed, key=lambda each: each["offset"])) is None:
+            raise InvalidValueError(f"{where}: the length of its records is undeclared, last field at {last}")
+        size = int(declared) if has_size else max(ends, default=0)
         names = [each["name"] for each, _ in known]
         shape = {"names": names, "formats": [form for _, form in known], "itemsize": size}
         dtype: np.dtype[Any] = np.dtype({**shape, "offsets": [each["offset"] for each, _ in known]})  # type: ignore[call-overload]
@@ -324,7 +325,7 @@ def _layout_of(where: str, fields: str, head: str, content: str) -> RecordLayout
 
 
 def _form(piece: Mapping[str, Any]) -> Any:
-    """What numpy calls it; None: nothing that is known here."""
+    """numpy's type of a field; None: unsupported."""
     outer, _, inner = str(piece["type"]).partition("<")
     number = _NUMBERS.get(inner.rstrip(">"))
     if number is None or outer not in ("DataPieceValue", "DataPieceArray"):

@@ -186,7 +186,7 @@ def test_without_a_floor_nothing_can_be_used_and_the_verdict_says_how_to_give_it
 
 @pytest.mark.parametrize("height", [1e9, "1.2", float("inf"), [1]])
 def test_a_height_in_the_capture_that_is_none_is_refused(tmp_path, height):
-    with pytest.raises(InvalidValueError, match="board_height_m is a height"):
+    with pytest.raises(InvalidValueError, match="expected board_height_m from"):
         labelled(tmp_path / "capture", walk(2, seconds=4.0), more={"board_height_m": height})
 
 
@@ -203,5 +203,5 @@ def test_an_anchor_of_another_capture_or_of_worlds_that_lean_is_refused(tmp_path
         found = labels_of(joined, capture.demonstrations()[0])
         assert name in found.verdict.names
         assert not found.verdict.ok
-    with pytest.raises(InvalidValueError, match="covariance is"):
+    with pytest.raises(InvalidValueError, match="anchor's covariance"):
         replace(own, covariance=np.full((6, 6), np.nan))

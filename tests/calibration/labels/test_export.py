@@ -124,7 +124,7 @@ def test_stock_zarr_reads_the_umi_dataset(labelled, tmp_path):
     path = tmp_path / "umi.zarr"
     written = export_umi([labelled], path, side=32)
     rows = written.num_rows
-    assert str(written) == f"1 episodes, {rows} rows, with pictures (camera0_rgb)"
+    assert str(written) == f"1 episodes, {rows} rows, with images (camera0_rgb)"
     found = zarr.open(str(path), mode="r")
     assert found["meta/episode_ends"][:].tolist() == [rows] == [len(labelled.labels)]
     np.testing.assert_allclose(found["data/robot0_eef_pos"][:], labelled.labels.X_WE.p, atol=1e-6)
