@@ -313,7 +313,7 @@ BROKEN = {
     "a record of size 0": (lambda p: changed(p, first_at(p), bytes(4)), "is damaged at byte"),
     "a picture of noise": (
         lambda p: changed(p, index_at(p) - 2000, b"\xff\xd8" * 900),
-        "picture 5 of camera-slam-left",
+        "image 5 of camera-slam-left",
     ),
 }
 
