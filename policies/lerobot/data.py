@@ -146,7 +146,7 @@ def _decode(
                     out[count] = frame.to_ndarray(format="rgb24")
                 count += 1
     if not num_frames <= count <= num_written:
-        raise InvalidValueError(f"{paths[0].parent.parent} has {count} pictures for {num_frames} frames")
+        raise InvalidValueError(f"{paths[0].parent.parent} has {count} images for {num_frames} frames")
     return out
 
 
