@@ -131,7 +131,7 @@ def test_an_arm_that_stays_where_it_is_has_no_delay_to_be_found() -> None:
     clock = SimClock()
     with pytest.raises(InvalidValueError, match="nothing moved"):
         measure_motion(robot_of(LateArm(clock, ticks=1, share=0.0)), "arm", clock=clock)
-    with pytest.raises(InvalidValueError, match="came 10 % of the way"):
+    with pytest.raises(InvalidValueError, match="moved 10 % of the commanded distance"):
         measure_motion(robot_of(LateArm(clock, ticks=1, share=0.1)), "arm", clock=clock)
     with pytest.raises(InvalidValueError, match="parts with joints: arm"):
         measure_motion(robot_of(LateArm(clock, ticks=1)), "left_arm", clock=clock)

@@ -120,7 +120,7 @@ def test_an_arm_that_a_person_moves_is_shown_picture_by_picture():
     assert pages[0]["corners"] == []
     assert {page["num_wanted"] for page in pages} == {4}
     assert sorted({page["num_taken"] for page in pages}) == [0, 1, 2, 3]
-    assert any("move and turn the hand to another place" in page["do"] for page in pages)
+    assert any("move and turn the end effector to another pose" in page["do"] for page in pages)
     seen = [page for page in pages if page["corners"]]
     assert len(seen) > 4  # they stay while the hand stands there
     assert all(page["gauges"][0]["is_good"] for page in seen)

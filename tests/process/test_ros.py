@@ -348,9 +348,9 @@ def test_what_a_ros_robot_cannot_be_told_is_refused():
             RosBase(bridge).write(BasePoseCommand(x_WB=np.zeros(3)))
         with pytest.raises(InvalidValueError, match="TwistStamped, got 'std_msgs/Bool'"):
             RosBase(bridge, command_type="std_msgs/Bool")
-        with pytest.raises(InvalidValueError, match="a name each"):
+        with pytest.raises(InvalidValueError, match="a name for each joint"):
             RosJoints(bridge, ("a", "a"), command_topic="/x")
-        with pytest.raises(InvalidValueError, match="a name each"):
+        with pytest.raises(InvalidValueError, match="a name for each joint"):
             RosJoints(bridge, "ab", command_topic="/x")
         with pytest.raises(InvalidValueError, match="silence_s is above 0 and up to 60 s, got nan"):
             RosBase(bridge, silence_s=float("nan"))

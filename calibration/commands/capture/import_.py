@@ -134,7 +134,7 @@ class CaptureImport:
 def _to_do(path: Path, report: "CaptureReport") -> str:
     """Return what to do after an unusable import: repeating the command would add a second part."""
     is_unjoined = any(each.name == "clocks-not-joined" for each in report.verdict.reasons)
-    clock = ", with --shared-clock if one clock stamped all devices" if is_unjoined else ""
+    clock = ", with --shared-clock if one clock stamped all devices," if is_unjoined else ""
     return (
         f"not usable: it stays in {path}. Fix the faults above, and import it again{clock} into another "
         f"--output; or delete {path} first: an import into an existing capture adds another part"
