@@ -187,8 +187,7 @@ def test_a_board_with_its_sides_swapped_is_called_a_wrong_board(folder, tmp_path
     assert calibrate(folder, tmp_path, tmp_path / "wrist.json") == 1
     said = capsys.readouterr().err
     assert (
-        "wrong-board: The images show a board of 7 columns and 5 rows (columns and rows are swapped)"
-        in said
+        "wrong-board: The images show a board of 7 columns and 5 rows (columns and rows are swapped)" in said
     )
 
 

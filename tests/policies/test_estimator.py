@@ -314,7 +314,7 @@ def test_a_picture_that_is_missing_or_of_another_size_is_refused_by_name(folder)
     with pytest.raises(ValueError, match="image of camera 'eye', the observation has none"):
         list(policy.infer(ChunkRequest(observation=blind, sampler=ConstantSchedule(), seed=0)))
     large = {**observation(1).images, "eye": Image(t_ns=1, pixels=np.zeros((48, 48, 3), np.uint8))}
-    with pytest.raises(ValueError, match=r"pictures of \(24, 24\) pixels, 'eye' has \(48, 48\)"):
+    with pytest.raises(ValueError, match=r"images of \(24, 24\) pixels, 'eye' has \(48, 48\)"):
         list(
             policy.infer(
                 ChunkRequest(

@@ -108,7 +108,7 @@ def test_who_reads_slowly_gets_the_newest_picture_of_a_stream_and_never_one_twic
 def test_what_is_no_whole_picture_of_its_size_is_refused_and_the_stream_goes_on(server, camera, spoil):
     camera.read()
     server.spoil = spoil
-    with pytest.raises(ValueError, match=r"JPEG|jpeg|picture of \(24, 32\)") as refused:
+    with pytest.raises(ValueError, match=r"JPEG|jpeg|image of \(24, 32\)") as refused:
         read_on(camera)
     assert not isinstance(refused.value, InvalidValueError)
     server.well()
@@ -215,8 +215,8 @@ def test_files_that_are_no_videos_are_said(tmp_path):
         ({"latency_s": 5}, "latency_s"),
         ({"fps": float("nan")}, "fps"),
         ({"open_s": 0}, "open_s"),
-        ({"capture_size": (480, 640)}, "capture_size is told to cameras"),
-        ({"fourcc": "MJPG"}, "fourcc is told to cameras"),
+        ({"capture_size": (480, 640)}, "capture_size is for cameras"),
+        ({"fourcc": "MJPG"}, "fourcc is for cameras"),
         ({"fourcc": "MJPEG"}, "four letters"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_fitted_camera_does_not_hide_that_a_picture_had_another_size(server, c
     fitted = Fitted(camera, size=(24, 24), fit="pad", rotate=90)
     assert fitted.read().pixels.shape == (24, 24, 3)
     server.spoil = lambda new, last: jpeg(noise(1, (24, 32)))
-    with pytest.raises(ValueError, match=r"a picture of \(24, 32\) in a stream of \(48, 64\)"):
+    with pytest.raises(ValueError, match=r"an image of \(24, 32\) in a stream of \(48, 64\)"):
         read_on(fitted)
 
 
@@ -243,7 +243,7 @@ def test_grey_pictures_and_those_with_a_fourth_channel_become_rgb(shape):
     "frame", [None, np.zeros((0, 0, 3), np.uint8), np.zeros((2, 2, 2), np.uint8), np.zeros((2, 2), np.uint16)]
 )
 def test_what_is_no_picture_is_refused(frame):
-    with pytest.raises(ValueError, match="picture"):
+    with pytest.raises(ValueError, match="image"):
         rgb_of(frame)
 
 
@@ -290,7 +290,7 @@ def test_the_example_shows_a_policy_what_its_camera_sees_fitted_and_turned(video
         ),
         (["cameras.front.fit=fill"], InvalidValueError, "cameras.front: fit is one of 'pad'"),
         (["cameras.front.driver=opncv"], InvalidValueError, "unknown driver 'opncv'.*opencv"),
-        (["cameras.front.capture_size=[48, 64]"], InvalidValueError, "capture_size is told to cameras"),
+        (["cameras.front.capture_size=[48, 64]"], InvalidValueError, "capture_size is for cameras"),
         (["cameras.front.sise=[48, 64]"], InvalidValueError, "sise.*size"),
     ],
 )

@@ -249,7 +249,7 @@ def test_a_teleoperator_says_where_its_hand_is_by_the_names_of_columns():
     assert lead.parts["arm"].q == pytest.approx([np.pi / 2])
     assert lead.parts["gripper"].opening == pytest.approx(0.25)
     assert pytest.approx([0.1, 0.0, np.pi]) == lead.parts["base"].V_WB_B
-    with pytest.raises(InvalidValueError, match=r"leads base, and the robot's parts .* are arm, gripper"):
+    with pytest.raises(InvalidValueError, match=r"drives base, and the robot's parts .* are arm, gripper"):
         leading.open(replace(robot, bases=()))
     leading.close()
 

@@ -346,7 +346,7 @@ def test_what_a_ros_robot_cannot_be_told_is_refused():
         bridge = RosBridge(robot.url)
         with pytest.raises(DriverError, match="expected a twist for a ROS base, got BasePoseCommand"):
             RosBase(bridge).write(BasePoseCommand(x_WB=np.zeros(3)))
-        with pytest.raises(InvalidValueError, match="TwistStamped, got 'std_msgs/Bool'"):
+        with pytest.raises(InvalidValueError, match="TwistStamped for a base, got 'std_msgs/Bool'"):
             RosBase(bridge, command_type="std_msgs/Bool")
         with pytest.raises(InvalidValueError, match="a name for each joint"):
             RosJoints(bridge, ("a", "a"), command_topic="/x")
