@@ -74,10 +74,10 @@ def test_installed_it_loads_the_weights_that_it_has(installed):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("serve", "--policy", "clear"), "the clone's folder policies/checkpoints/clear does"),
+        (("serve", "--policy", "clear"), "the clone's folder policies/checkpoints/clear"),
         (
             ("eval", "--task", "clear", "--policy", "clear"),
-            "the clone's folder policies/checkpoints/clear does",
+            "the clone's folder policies/checkpoints/clear",
         ),
     ],
     ids=["serve", "eval"],

@@ -76,5 +76,5 @@ def test_delay_longer_than_a_plan_leaves_the_robot_where_it_is(conveyor_world):
 
 
 def test_negative_delay_is_refused():
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="at least 0 ns"):
         constant_delay(-1)
