@@ -134,7 +134,7 @@ def test_features_that_do_not_fit_the_parts_are_refused(tmp_path, memory):
         (config("tests_rover"), "declare the unit of arm_lift"),
         (
             config("tests_rover", parts=tables_from_plain({"lift": PARTS["lift"]})),
-            "also told arm_gripper.pos",
+            "also takes arm_gripper.pos",
         ),
     ):
         with pytest.raises(RefusedError, match=words):
@@ -186,7 +186,7 @@ def test_a_device_that_raises_or_measures_nonsense_is_a_fault_for_good_and_its_b
 
 
 def test_a_camera_of_another_size_than_asked_for_is_refused(tmp_path, memory):
-    for width, words in ((640, "asked for a width of 640, and gives 64"), (64, "")):
+    for width, words in ((640, "expected a width of 640, got 64"), (64, "")):
         plain = {"folder": str(tmp_path), "height": 48, "width": width, "fps": 30}
         camera = make_device("camera", "tests_camera", plain, PLUGINS)
         connect("camera", "tests_camera", camera)

@@ -127,7 +127,7 @@ def test_it_can_be_opened_again_after_it_was_closed_and_not_twice_at_once(softwa
     ("settings", "said"),
     [
         ({"size": (47, 64)}, r"no colour pictures of \(47, 64\).*it has \(48, 64\) at 30 Hz; \(96, 128\)"),
-        ({"capture_size": SIZE, "fps": 29}, "at 29 Hz, it has"),
+        ({"capture_size": SIZE, "fps": 29}, "at 29 Hz; it has"),
         ({}, r"no colour pictures of \(480, 640\)"),
         ({"capture_size": SIZE, "size": (10, 10)}, "declare how to fit it"),
         ({"capture_size": SIZE, "latency_s": 2.0}, "latency_s"),
