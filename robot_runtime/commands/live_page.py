@@ -1,14 +1,12 @@
 """Pages of the option --page: of a run, `open_page`, and of a live calibration, `open_guide_page`."""
 
-import sys
 from collections.abc import Callable, Sequence
 
 from robot_runtime.page.guide_page import GuidePage
+from robot_runtime.page.process import COMMAND
 from robot_runtime.page.run_page import RunPage
 from robot_runtime.robot.run import Session
 from robot_runtime.transport.address import host_and_port
-
-COMMAND = (sys.executable, "-P", "-m", "robot_runtime.commands.page_child")
 
 
 def open_page(session: Session, address: Sequence[str], *, say: Callable[[str], None]) -> RunPage:

@@ -8,6 +8,7 @@ PageProcess ── lines of JSON ─► its standard input; the process ends wit
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -18,6 +19,8 @@ import msgspec
 
 import robot_runtime
 
+COMMAND = (sys.executable, "-P", "-m", "robot_runtime.page")
+"""Starts the page of a run or of a calibration."""
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8080
 _ENDS_WITHIN_S = 3.0
 

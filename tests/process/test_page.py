@@ -29,12 +29,12 @@ from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import SinePolicy
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.commands.live_page import COMMAND
 from robot_runtime.core.arming import ArmingRules
 from robot_runtime.core.orders import Arm, Reset, SetTask, Stop
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.log.config import LogConfig, Nothing
+from robot_runtime.page.process import COMMAND
 from robot_runtime.page.run_page import RunPage
 from tests.process.toy import serving
 

@@ -40,7 +40,7 @@ def run_with(command, address: str, folder) -> tuple[str, list[str], int]:
 
 
 def test_the_page_is_up_before_a_short_run_moves(address, tmp_path):
-    from robot_runtime.commands.live_page import COMMAND
+    from robot_runtime.page.process import COMMAND
 
     url, said, num_ticks = run_with(COMMAND, address, tmp_path)
     assert url.startswith("http://127.0.0.1:")

@@ -1,4 +1,4 @@
-"""Process of a page, `python -m robot_runtime.commands.page_child`, which `page.process` starts."""
+"""Process of a page, `python -m robot_runtime.page`, which `page.process` starts."""
 
 import logging
 import os
