@@ -3,7 +3,7 @@
 Functions import modules that need MuJoCo only when called.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,16 @@ from sim.commands.train_data import demonstrations, training_data
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS, hand_poses_of, make_task
 
 if TYPE_CHECKING:
-    from robot_runtime.clock import Clock
     from robot_runtime.dataset.check.dataset import Robot
     from robot_runtime.evaluation.result import Episode
     from robot_runtime.log.reader import RunLog
     from robot_runtime.page.body import Body
     from sim.capture.robot import Target
+    from sim.episodes.run_episode import TeleopScene
 
 __all__ = [
     "HOUSEHOLD_TASKS",
     "TABLE_TASKS",
-    "TeleopScene",
     "capture_robot",
     "dataset_robot",
     "demonstrations",
@@ -31,6 +30,7 @@ __all__ = [
     "recipe_facts",
     "replay_log",
     "run_real_time",
+    "teleop_scene",
     "training_data",
 ]
 
@@ -89,50 +89,8 @@ def recipe_facts(task: str) -> tuple[int, float]:
     return action_spec_of(task).horizon, SERVO_LAG_S
 
 
-class TeleopScene:
-    """A scene of a task for teleoperation, with a `Session`."""
+def teleop_scene(task: str, **options: Any) -> "TeleopScene":
+    """Call `sim.episodes.run_episode.TeleopScene`."""
+    from sim.episodes.run_episode import TeleopScene
 
-    def __init__(
-        self,
-        task: str,
-        *,
-        seed: int,
-        clock: "Clock",
-        cameras: Sequence[str] | None,
-        size: tuple[int, int] | None,
-        options: Mapping[str, Any],
-    ) -> None:
-        """
-        cameras: names of the robot's; None: all. size: height and width of their images [pixels].
-        options: of the session.
-        """
-        from robot_runtime.robot.run import Session
-        from sim.scene.drivers import sim_robot
-        from sim.scene.task import with_picture_sizes
-        from sim.scene.world import World
-
-        self._task, self._seed, self._clock = make_task(task), seed, clock
-        self._world = World(self._task, seed=seed, t_start_ns=clock.now_ns())
-        has = self._task.schema.cameras
-        schema = with_picture_sizes(self._task.schema, {} if size is None else dict.fromkeys(has, size))
-        shown = {name: each for name, each in schema.cameras.items() if cameras is None or name in cameras}
-        self.session: Session = Session(
-            sim_robot(self._world, clock, cameras=shown),
-            task=self._task.instruction,
-            observe=self._world.observe,
-            name=f"simulated FR3, {task}",
-            model=f"task:{task}",
-            seed=seed,
-            clock=clock,
-            **options,
-        )
-
-    def begin(self) -> None:
-        """Reset the scene to start now, after the time spent on connecting."""
-        self._world.reset(self._seed, t_start_ns=self._clock.now_ns())
-        self._scorer = self._task.make_scorer(self._world)
-
-    def judge(self, tick: Any) -> bool | None:
-        """Whether the task has succeeded; None: it is not finished."""
-        self._scorer.on_tick(tick.now_ns, self._world, tick.command, None)
-        return self._scorer.score().success if self._scorer.is_done else None
+    return TeleopScene(task, **options)

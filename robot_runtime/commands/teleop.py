@@ -188,13 +188,13 @@ class _Recording:
         from robot_runtime.clock import MonotonicClock
 
         what = self.what
-        scene = provider("simulation").TeleopScene(
+        scene = provider("simulation").teleop_scene(
             what.task,
             seed=seed,
             clock=MonotonicClock(),
             cameras=what.recorded,
-            size=what.size,
-            options=options,
+            picture_size=what.size,
+            **options,
         )
         session, is_judged = scene.session, False
         with session, self._page(session):

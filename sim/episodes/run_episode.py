@@ -1,13 +1,13 @@
 """Runs one episode in real time: the simulated robot in this process, the server in another."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from robot_runtime.clock import MonotonicClock
+from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.safety import Cause
 from robot_runtime.core.tick import Tick
 from robot_runtime.errors import SchemaMismatchError
@@ -48,21 +48,9 @@ def run_real_time(
     """
     task, clock = make_task(task_name), MonotonicClock()
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
-    sizes = with_picture_sizes(
-        task.schema, {} if picture_size is None else dict.fromkeys(task.schema.cameras, picture_size)
-    )
     if options.get("duration_s") is None:
         options["duration_s"] = task.episode_s
-    session = Session(
-        sim_robot(world, clock, cameras=sizes.cameras),
-        task=task.instruction,
-        observe=world.observe,
-        name=f"simulated FR3, {task.name}",
-        model=f"task:{task.name}",
-        seed=seed,
-        clock=clock,
-        **options,
-    )
+    session = simulated_session(world, clock, seed=seed, picture_size=picture_size, **options)
     with _hinted(), session:
         on_ready(session.welcome)
         on_session(session)
@@ -92,6 +80,57 @@ def run_real_time(
             session.runner.success, session.runner.why = score.success, score.why
     result = EpisodeResult.of(seed, score, session.record, clips=session.clips)
     return Episode(result=result, record=session.record, snapshots=snapshots)
+
+
+def simulated_session(
+    world: World,
+    clock: Clock,
+    *,
+    seed: int,
+    cameras: Sequence[str] | None = None,
+    picture_size: tuple[int, int] | None = None,
+    **options: Any,
+) -> Session:
+    """Session on a world's robot.
+
+    cameras: names of the robot's; None: all.
+    picture_size: height and width of their images [pixels]; None: those of the task.
+    options: of the session, see `robot_runtime.robot.config.RunConfig`.
+    """
+    task = world.task
+    sizes = {} if picture_size is None else dict.fromkeys(task.schema.cameras, picture_size)
+    has = with_picture_sizes(task.schema, sizes).cameras
+    shown = {name: camera for name, camera in has.items() if cameras is None or name in cameras}
+    return Session(
+        sim_robot(world, clock, cameras=shown),
+        task=task.instruction,
+        observe=world.observe,
+        name=f"simulated FR3, {task.name}",
+        model=f"task:{task.name}",
+        seed=seed,
+        clock=clock,
+        **options,
+    )
+
+
+class TeleopScene:
+    """A scene of a task for teleoperation, with a `Session`."""
+
+    def __init__(self, task: str, *, seed: int, clock: Clock, **options: Any) -> None:
+        """options: as of `simulated_session`."""
+        self._seed, self._clock = seed, clock
+        self._world = World(make_task(task), seed=seed, t_start_ns=clock.now_ns())
+        self.session = simulated_session(self._world, clock, seed=seed, **options)
+
+    def begin(self) -> None:
+        """Reset the scene to start now, after the time spent on connecting."""
+        self._world.reset(self._seed, t_start_ns=self._clock.now_ns())
+        self._scorer = self._world.task.make_scorer(self._world)
+
+    def judge(self, tick: Tick) -> bool | None:
+        """Whether the task has succeeded; None: it is not finished."""
+        self._scorer.on_tick(tick.now_ns, self._world, tick.command, None)
+        return self._scorer.score().success if self._scorer.is_done else None
 
 
 @contextmanager
