@@ -4,22 +4,15 @@ Options are those of `robot_runtime.cli.options`; a command ends with one line. 
 `made_by` which command, commit, machine and seeds made it (`robot_runtime.results`).
 """
 
-import logging
-import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
-import numpy as np
-import tyro
-from tyro.conf import FlagCreatePairsOff
+from robot_runtime.cli import run_to_the_end
 
-from robot_runtime.cli.options import check, check_words, registry
-from robot_runtime.cli.signals import ShutdownHandler, exit_code
-from robot_runtime.error_text import drop_mujoco_gl, sentence
-from robot_runtime.results import keep_text, result_json
+if TYPE_CHECKING:
+    import numpy as np
 
 ROOT = Path(__file__).parents[1]
 """Of the repository."""
@@ -37,67 +30,32 @@ def run_script[T](
     """
 
     def run() -> int | None:
-        check_words(options, sys.argv[1:])
-        args = tyro.cli(options, description=description, registry=registry())
-        check(args)
-        return main(args)
+        return main(_checked(options, sys.argv[1:], program=sys.argv[0], description=description))
 
-    _run_to_the_end(run)
+    run_to_the_end(run)
 
 
-def run_group(choices: Any, words: Sequence[str] | None, *, prog: str, description: str | None) -> int:
+def run_group(choices: Any, words: Sequence[str], *, program: str, description: str) -> int:
     """Run the command of a group that the first word names; returns the exit code.
 
     choices: a union of dataclasses with a method `main`, each an `Annotated[..., subcommand(name)]`.
-    words: instead of the process's own, which otherwise ends with the exit code.
     """
-
-    def run() -> int:
-        rest = list(sys.argv[1:] if words is None else words)
-        kinds = {conf.name: kind for kind, conf in map(get_args, get_args(choices))}
-        kind, name = (kinds[rest[0]], rest.pop(0)) if rest and rest[0] in kinds else (choices, "")
-        check_words(kind, rest)
-        command = tyro.cli(
-            kind,
-            args=rest,
-            prog=f"{prog} {name}".rstrip(),
-            description=None if name else description,
-            config=(FlagCreatePairsOff,),
-            registry=registry(),
-        )
-        check(command)
-        return int(command.main())
-
-    if words is None:
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
-        logging.getLogger("robot_runtime").setLevel(logging.INFO)
-        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it builds its font cache
-        _run_to_the_end(run)
-    try:
-        return run()
-    except Exception as error:
-        if (message := sentence(error)) is None:
-            raise
-        print(f"error: {message}", file=sys.stderr)
-        return 1
+    kinds = {conf.name: kind for kind, conf in map(get_args, get_args(choices))}
+    if words and words[0] in kinds:
+        name, *rest = words
+        command = _checked(kinds[name], rest, program=f"{program} {name}")
+    else:
+        command = _checked(choices, words, program=program, description=description)
+    return int(command.main())
 
 
-def _run_to_the_end(run: Callable[[], int | None]) -> NoReturn:
-    ending = ShutdownHandler()
-    try:
-        drop_mujoco_gl()
-        code = run()
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader is gone, as after `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = exit_code(signal.SIGPIPE)
-    except BaseException as error:
-        if (number := ending.behind(error)) is not None:
-            ending.end(number)
-        if (message := sentence(error)) is None:
-            raise
-        sys.exit(f"error: {message}")
-    ending.leave(code or 0)
+def _checked(kind: Any, words: Sequence[str], *, program: str, description: str | None = None) -> Any:
+    from robot_runtime.cli.commands import parsed
+    from robot_runtime.cli.options import check
+
+    args = parsed(kind, words, program=program, description=description)
+    check(args)
+    return args
 
 
 def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int] = ()) -> None:
@@ -105,10 +63,14 @@ def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int]
 
     seeds: of the episodes or draws; none if nothing is drawn.
     """
+    from robot_runtime.results import keep_text, result_json
+
     keep_text(path, result_json(data, seeds=seeds))
 
 
-def percentiles(times: Sequence[float] | np.ndarray) -> dict[str, float]:
+def percentiles(times: "Sequence[float] | np.ndarray") -> dict[str, float]:
     """p50, p95 and p99; NaN of nothing."""
+    import numpy as np
+
     values = np.percentile(times, [50, 95, 99]) if len(times) else np.full(3, np.nan)
     return dict(zip(("p50", "p95", "p99"), map(float, values), strict=True))

@@ -1,10 +1,12 @@
-"""The command `robot-runtime`: one module per subcommand, imported without torch or mujoco."""
+"""The command `robot-runtime`, and how it and other programs run: signals, logging, errors, exit codes."""
 
 import logging
 import os
 import select
 import signal
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 from robot_runtime.cli.signals import ShutdownHandler, exit_code
 from robot_runtime.error_text import drop_mujoco_gl, sentence
@@ -15,26 +17,33 @@ def main(argv: list[str] | None = None) -> int:
 
     argv: replaces the process's own arguments; the process then also keeps its signals and its logging.
     """
-    ending = None
-    if argv is None:
-        ending = ShutdownHandler()
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
-        logging.getLogger("robot_runtime").setLevel(logging.INFO)
-        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it builds its font cache
-    code = _ended_with(argv, ending)
-    if ending is not None:
-        ending.leave(code)
-    return code
+
+    def run() -> int:
+        from robot_runtime.cli.commands import run_command  # takes seconds, and may be interrupted
+
+        return run_command(argv)
+
+    return run_to_the_end(run) if argv is None else exit_code_of(run)
 
 
-def _ended_with(argv: list[str] | None, ending: ShutdownHandler | None) -> int:
-    """Run the command line; return its exit code, and print an error that has a sentence for the user."""
+def run_to_the_end(run: Callable[[], int | None]) -> NoReturn:
+    """Run a program that owns its process: handles its signals, configures logging, and ends it.
+
+    run: returns the exit code, None for 0. It imports what is large: a signal ends that in one line, too.
+    """
+    ending = ShutdownHandler()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("robot_runtime").setLevel(logging.INFO)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it builds its font cache
+    ending.leave(exit_code_of(run, ending))
+
+
+def exit_code_of(run: Callable[[], int | None], ending: ShutdownHandler | None = None) -> int:
+    """Run a program; return its exit code, and print an error that has a sentence for the user."""
     try:
         try:
             drop_mujoco_gl()
-            from robot_runtime.cli.commands import run_command  # takes seconds, and may be interrupted
-
-            return run_command(argv)
+            return run() or 0
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from robot_runtime.errors import RobotRuntimeError
+
 GROUP = "robot_runtime.commands"
 PROGRAM = "robot-runtime"
 DESCRIPTION = "Run learned policies on robots in real time, or in simulation."
@@ -99,7 +101,7 @@ def _answer_group(group: tuple[str, ...], rest: Sequence[str]) -> int:
     return 2
 
 
-def parsed(kind: type, name: Sequence[str], words: Sequence[str]) -> Any:
+def parsed(kind: Any, words: Sequence[str], *, program: str, description: str | None = None) -> Any:
     """Return a command with its options parsed but not checked."""
     import tyro
     from tyro.conf import FlagCreatePairsOff
@@ -110,7 +112,8 @@ def parsed(kind: type, name: Sequence[str], words: Sequence[str]) -> Any:
     return tyro.cli(
         kind,
         args=list(words),
-        prog=" ".join((PROGRAM, *name)),
+        prog=program,
+        description=description,
         config=(FlagCreatePairsOff,),
         registry=registry(),
     )
@@ -119,13 +122,15 @@ def parsed(kind: type, name: Sequence[str], words: Sequence[str]) -> Any:
 def run_command(argv: list[str] | None) -> int:
     """Parse the options, check them and run the command; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
+    if not commands():
+        raise RobotRuntimeError("no commands are installed: install robot-runtime again, as pip install -e .")
     name = named(words)
     rest = words[len(name) :]
     if is_group(name):
         return _answer_group(name, rest)
     from robot_runtime.cli.options import check
 
-    command = parsed(commands()[name].load(), name, rest)
+    command = parsed(commands()[name].load(), rest, program=" ".join((PROGRAM, *name)))
     check(command)
     code: int = command.main()
     return code

@@ -1,9 +1,11 @@
 """`python -m scripts.bench`: benchmarks of speed, each against a reference in the same run."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from tyro.conf import subcommand
 
+from robot_runtime.cli import exit_code_of
 from scripts.bench.cameras import BenchCameras
 from scripts.bench.faults.command import BenchFaults
 from scripts.bench.franka import BenchFranka
@@ -42,9 +44,11 @@ They reproduce the figures of `docs/results`, also on another machine.
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+def run(words: Sequence[str]) -> int:
+    """Run the benchmark that these words name; returns the exit code."""
+    return run_group(Subcommand, words, program="python -m scripts.bench", description=DESCRIPTION)
 
-    argv: replaces the process's own arguments; without it the process ends with the exit code.
-    """
-    return run_group(Subcommand, argv, prog="python -m scripts.bench", description=DESCRIPTION)
+
+def main(words: Sequence[str]) -> int:
+    """As `run`, in a process that goes on: an error is a line and an exit code."""
+    return exit_code_of(lambda: run(words))

@@ -96,4 +96,4 @@ def test_an_example_of_each_command_can_be_typed(words):
         assert program == "robot-runtime"
         name = named(rest)
         assert name == words
-        parsed(kind, name, rest[len(name) :])  # ends with SystemExit if it cannot be read
+        parsed(kind, rest[len(name) :], program="robot-runtime")  # ends with SystemExit if it cannot be read

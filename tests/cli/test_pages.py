@@ -46,7 +46,7 @@ def test_every_whole_command_that_is_shown_can_be_typed(page, capsys):
         try:
             words = shlex.split(command)
             name = named(words)
-            parsed(commands()[name].load(), name, words[len(name) :])
+            parsed(commands()[name].load(), words[len(name) :], program="robot-runtime")
         except (SystemExit, KeyError, TypeError):
             wrong.append((command, capsys.readouterr().err))
     assert wrong == []

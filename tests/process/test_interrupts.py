@@ -94,9 +94,11 @@ RUN, EVAL = (
 )
 RECORD = ("record", "--task", "track", "--episodes", "500", "--output", "recorded")
 TRAIN = ("train", "--task", "track", "--episodes", "4", "--output", "trained")
+BENCH = ("-m", "scripts.bench", "loop")
 CASES = [
     (RUN, 0.0, 1.0),  # imports
     (RUN, 0.0, 1.0),
+    (BENCH, 0.0, 1.0),
     ((*RUN, "--server", NOBODY, "--connect-timeout-s", "600"), 3.0, 5.0),  # waits
     (EVAL, 0.5, 2.0),  # its workers start
     (EVAL, 5.0, 8.0),
@@ -112,7 +114,8 @@ CASES = [
 def test_ctrl_c_ends_a_command_with_one_line_and_130_and_leaves_nothing(case, tmp_path):
     argv, first_s, last_s = CASES[case]
     moment_s = random.Random(case).uniform(first_s, last_s)
-    end = ended_after(moment_s, (*COMMAND, *argv), tmp_path)
+    command = (sys.executable, *argv) if argv[0] == "-m" else (*COMMAND, *argv)
+    end = ended_after(moment_s, command, tmp_path)
     assert end.code == 130, end
     assert "Traceback" not in end.said, end.said
     assert end.said.count("interrupted") == 1, end.said
