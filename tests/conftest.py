@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.checked import check_package
+from tests.examples import FEW, FULL
 from tests.process_state import changes, process_state
 
 check_package("robot_runtime.core")
@@ -24,11 +25,18 @@ def process_is_left_as_it_was() -> Iterator[None]:
 
 
 settings.register_profile(
-    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default",
+    max_examples=FEW,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
+    "long", settings.get_profile("default"), max_examples=FULL
+)  # HYPOTHESIS_PROFILE=long: of scripts/test --long
+settings.register_profile(
     "thorough", settings.get_profile("default"), max_examples=1000, derandomize=False
-)  # HYPOTHESIS_PROFILE=thorough: others every time, for whoever changes what is tested
+)  # HYPOTHESIS_PROFILE=thorough: others every time, for those who change what is tested
 settings.register_profile(
     "quick", settings.get_profile("default"), max_examples=5
 )  # HYPOTHESIS_PROFILE=quick: a first look while writing

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.plan.answers import Splice
@@ -19,6 +19,7 @@ from robot_runtime.core.values.state import ArmState, GripperState, RobotState
 from robot_runtime.distribution import SAMPLE_SIZE, Distribution
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.telemetry import KEPT_REQUESTS, MotionCheck, RunRecord
+from tests.examples import examples
 
 TICK = 2_000_000
 REST = Tick(
@@ -150,7 +151,7 @@ def reference(ticks: list[Tick], splices: list[Splice]) -> dict[str, float]:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from([None, 1, 7, 1000]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_figures_are_of_all_ticks_whatever_is_kept(seed, num_ticks, keep):
     ticks, splices = a_run(seed, num_ticks)
     record = RunRecord(keep=keep)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.correlation import along, lag_between
 from calibration.latency import latency_of
 from robot_runtime.errors import InvalidValueError
+from tests.examples import examples
 
 
 def wander(t_s: np.ndarray, seed: int, columns: int = 1) -> np.ndarray:
@@ -18,7 +19,7 @@ def wander(t_s: np.ndarray, seed: int, columns: int = 1) -> np.ndarray:
 
 
 @given(st.integers(0, 1000), st.floats(-0.8, 0.8), st.sampled_from([30.0, 60.0, 200.0]), st.integers(1, 3))
-@settings(max_examples=20)
+@examples(20)
 def test_a_lag_is_found_between_the_samples_despite_drift_offset_and_noise(seed, lag_s, rate_hz, columns):
     rng = np.random.default_rng(seed)
     a_s = np.arange(0.0, 8.0, 0.005)
@@ -40,7 +41,7 @@ def test_a_lag_is_found_between_the_samples_despite_drift_offset_and_noise(seed,
 
 
 @given(st.integers(0, 1000), st.integers(-15, 370))
-@settings(max_examples=20)
+@examples(20)
 def test_a_stretch_is_found_where_it_was_cut_out_though_half_of_it_lies_outside(seed, begin):
     long = wander(np.arange(-1.0, 5.0, 0.01), seed)[:, 0]
     stretch = 3.0 * long[100 + begin : 130 + begin] + 2.0

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.flash import Change, delay_of
 from robot_runtime.errors import InvalidValueError
+from tests.examples import examples
 
 SECOND = 1_000_000_000
 
@@ -37,7 +38,7 @@ def seen(changes, *, delay_s, period_s, exposure_s, noise=0.0, seed=0) -> tuple[
     st.floats(0.05, 1.0),
     st.floats(0.0, 10.0),
 )
-@settings(max_examples=30)
+@examples(30)
 def test_it_is_found_to_a_fraction_of_a_picture_s_period(seed, delay_s, hz, open_share, noise):
     changes, period_s = screen(seed, 60), 1.0 / hz
     stamps, values = seen(
@@ -57,7 +58,7 @@ def test_a_screen_that_is_told_twice_what_it_shows_has_changed_once():
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=20)
+@examples(20)
 def test_a_camera_that_looks_elsewhere_has_no_delay(seed):
     changes = screen(seed, 40)
     stamps, values = seen(changes, delay_s=0.1, period_s=1 / 30, exposure_s=0.01)

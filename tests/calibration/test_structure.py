@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.bundle import Bundle, adjusted, numbers_of
@@ -14,6 +14,7 @@ from calibration.detection import Corners
 from calibration.intrinsics import calibrate
 from calibration.structure import pattern_of
 from tests.calibration.board_views import BOARD, FISHEYE, PINHOLE, corners_from, seen_from
+from tests.examples import examples
 
 WIDE = Pinhole(size=(360, 480), fx=230.0, fy=231.0, cx=243.0, cy=176.0, k1=-0.02, k2=0.004, k3=-0.0005)
 FAR = {Pinhole: (0.25, 0.45), KannalaBrandt: (0.12, 0.3)}
@@ -103,7 +104,7 @@ def test_a_board_that_is_not_as_its_file_says_is_told_by_what_is_wrong(camera, s
     assert pattern.cause == cause
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(
     camera=st.sampled_from([PINHOLE, WIDE, FISHEYE]),
     seed=st.integers(0, 2**31),

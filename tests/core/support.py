@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pinocchio as pin
-from hypothesis import settings
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.executor import Executor
@@ -14,12 +13,13 @@ from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.values.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.waypoints import Waypoints
+from tests.examples import examples
 
 DT = 50_000_000
 TICK = 2_000_000
 SLOW_TICK = 5 * TICK
 """For properties of whole runs: five ticks a row show them as well as twenty-five."""
-FEW = settings(max_examples=25)
+FEW = examples(25)
 """Where each example drives a robot for seconds."""
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=8, dt_ns=DT)
 OPEN_LIMITS = Limits(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.arming import ArmingRules
@@ -11,6 +11,7 @@ from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode, next_mode
 from robot_runtime.errors import InvalidValueError, NotArmedError
 from tests.core.support import DT, SLOW_TICK, TICK, answer, executor, observation_at, ramp, state_at
+from tests.examples import examples
 
 MS = 1_000_000
 
@@ -187,7 +188,7 @@ def test_rules_that_mean_nothing_are_refused(wrong):
 happenings = st.sampled_from(["answer", "bad", "fail", "lost", "stale", "stop", "reset", "refused", "wait"])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(happenings, st.integers(1, 30)), max_size=60), st.sampled_from(sorted(METHODS)))
 def test_whatever_comes_no_command_differs_from_rest_before_it_is_armed(events, method):
     robot, now, open_requests = unarmed(method, control_period_ns=SLOW_TICK), 0, []

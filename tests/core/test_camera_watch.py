@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.camera_watch import REMEMBERED, CameraFault, CameraLimits, CameraWatch
 from robot_runtime.core.values.state import Image, Observation, RobotState
+from tests.examples import examples
 
 MS = 1_000_000
 SIZE = (24, 40)
@@ -109,7 +110,7 @@ def test_a_camera_of_which_half_is_frozen_is_noticed_as_one_of_which_all_is(seed
 
 
 @given(seeds, st.floats(0.05, 0.95))
-@settings(max_examples=20)
+@examples(20)
 def test_a_coder_that_smooths_away_the_noise_of_many_rows_tears_hardly_any_picture(seed, share):
     """Each row differs from image to image by chance, as in a still scene of which codecs leave little."""
     watch, rng = CameraWatch(SIZE, CameraLimits()), np.random.default_rng(seed)
@@ -225,7 +226,7 @@ def test_a_camera_that_gives_nothing_is_silent_whatever_was_wrong_before_and_one
 
 
 @given(seeds)
-@settings(max_examples=10)
+@examples(10)
 def test_a_camera_without_noise_may_give_the_same_picture_as_long_as_the_scene_stands_still(seed):
     watch, still = CameraWatch(SIZE, CameraLimits(has_noise=False)), picture(0, seed).pixels
     for k in range(50):

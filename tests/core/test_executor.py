@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -37,6 +37,7 @@ from tests.core.support import (
     ramp,
     state_at,
 )
+from tests.examples import examples
 
 MS, NS_PER_S = 1_000_000, 1_000_000_000
 
@@ -282,7 +283,7 @@ def asking(name: str, when) -> Method:
     return replace(method, request=replace(method.request, when=when))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.sampled_from(sorted(METHODS)),
     st.sampled_from(WHENS),

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ruckig import InputParameter, OutputParameter, Result, Ruckig
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.plan.axis_limiter import AxisLimiter
 from robot_runtime.core.plan.limits import MotionLimits, SpeedCurve
+from tests.examples import examples
 
 PERIODS_S = (0.001, 0.002, 0.004, 0.01, 0.02)
 
@@ -95,7 +96,7 @@ def spread(axis: Ends, pieces) -> list[list[float] | None]:
     return out
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(axes(), st.floats(0.0, 1.0), asked)
 def test_nothing_that_is_asked_for_passes_a_limit(axis, start, pieces):
     limiter, here = axis.limiter(), [axis.low + start * (axis.high - axis.low)]
@@ -105,7 +106,7 @@ def test_nothing_that_is_asked_for_passes_a_limit(axis, start, pieces):
     assert path[-1] == path[-2] == path[-3]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(axes(), asked, st.one_of(st.sampled_from([0.0, 1.0, -0.5, 1.5, 1.0 + 1e-9]), st.floats(0.0, 1.0)))
 def test_a_target_that_stays_is_reached_or_the_limit_before_it_and_kept(axis, pieces, place):
     limiter = axis.limiter()
@@ -127,7 +128,7 @@ def test_an_axis_beyond_its_range_comes_back_within_its_speed_acceleration_and_j
             assert_comes_back(lead(axis.limiter(), [1.28 * side], targets), axis)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(axes(), st.floats(-6.0, 0.0), st.booleans(), asked, st.floats(0.05, 0.95))
 def test_an_axis_that_starts_beyond_its_range_is_led_in_whatever_is_asked_for(
     axis, beyond, is_above, pieces, place
@@ -171,7 +172,7 @@ def planned(axis: Ends, stops: list[float], shares: list[float], share: float) -
     st.lists(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0)), min_size=2, max_size=4),
     st.lists(st.floats(0.2, 1.0), min_size=4, max_size=4),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_what_keeps_to_the_limits_passes_to_the_last_bit(axis, stops, shares):
     ends = {0.0: axis.low, 1.0: axis.high}
     stops = [ends.get(stop, axis.low + stop * (axis.high - axis.low)) for stop in stops]

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from robot_runtime.core.history import PER_SPACING, ObservationHistory
 from robot_runtime.core.values.state import Observation
 from tests.core.support import observation_at
+from tests.examples import examples
 
 SPACING = 100
 
@@ -83,7 +84,7 @@ def test_requests_whole_spacings_apart_find_their_frames_exactly_wherever_they_b
     waits=st.lists(st.integers(1, 400), min_size=1, max_size=20),
     n_obs_steps=st.integers(2, 6),
 )
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 def test_a_frame_is_at_most_an_eighth_of_a_spacing_and_a_tick_off(period, start, waits, n_obs_steps):
     history, t_ns = history_of(n_obs_steps), start
     for wait in waits:
@@ -132,7 +133,7 @@ def test_whoever_shows_less_is_read_as_if_its_oldest_had_stood_before(num_seen: 
     assert np.shape(now.frames(3)) == (3,)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(2, 16), st.integers(20, 300))
 def test_however_often_it_is_asked_frames_lie_a_spacing_apart(n_obs_steps, every_ms):
     history = ObservationHistory(n_obs_steps=n_obs_steps, spacing_ns=1000)

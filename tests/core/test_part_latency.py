@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.method.request_parts import (
@@ -33,6 +33,7 @@ from tests.core.support import (
     ramp,
     state_at,
 )
+from tests.examples import examples
 
 MS = 1_000_000
 ARM, GRIPPER = 100 * MS, 200 * MS
@@ -143,7 +144,7 @@ def test_latencies_of_zero_change_nothing(name):
         assert a.command.arm.q.tobytes() == b.command.arm.q.tobytes()
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(st.lists(st.floats(-1.0, 1.0), min_size=40, max_size=40), st.sampled_from([0, 60, 130]), st.booleans())
 def test_no_splice_changes_what_is_settled_and_every_part_then_does_it(heights, delay, prefix):
     """Answers that disagree wildly: the plan up to the lead is unchanged, so no part's path is broken."""

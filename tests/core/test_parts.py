@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.executor import Executor
@@ -43,6 +43,7 @@ from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.messages import Packet
+from tests.examples import examples
 
 DT, TICK = 50_000_000, 2_000_000
 REFERENCES = st.sampled_from(list(Reference))
@@ -95,7 +96,7 @@ def robots(draw) -> tuple[ActionSpec, RobotState]:
     return spec, RobotState(t_ns=5, parts=parts, measured={"wrench": rng.normal(size=6)})
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(robot=robots(), seed=st.integers(0, 1000))
 def test_rows_of_any_set_of_parts_become_targets_and_come_back(robot, seed):
     spec, state = robot
@@ -116,7 +117,7 @@ def test_rows_of_any_set_of_parts_become_targets_and_come_back(robot, seed):
     assert len(set(spec.names)) == spec.dim
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(robot=robots())
 def test_the_state_of_any_set_of_parts_crosses_the_wire_as_it_is(robot):
     _, state = robot

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.method.latency import LatencyEstimator
@@ -39,6 +39,7 @@ from tests.core.support import (
     ramp,
     state_at,
 )
+from tests.examples import examples
 
 MS = 1_000_000
 
@@ -224,7 +225,7 @@ def asked_by(late, rows):
     return np.array(asked)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(late=late_ticks, rows=st.integers(2, 4))
 def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
     asked = asked_by(late, rows)
@@ -234,7 +235,7 @@ def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
     assert late_by.max() < 2 * SLOW_TICK
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(late=late_ticks)
 def test_requests_never_come_closer_than_a_row(late):
     """The path to an answer's first row leaves the older plan a row before: it would miss the last one's."""
@@ -329,7 +330,7 @@ def continued(request, q, dq):
     return np.column_stack([planned, -np.array(planned), np.full(SPEC.horizon, 0.08)])
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     rows=st.integers(2, 4),
     lag_ns=st.integers(DT // 2, 3 * DT),

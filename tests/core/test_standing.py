@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from robot_runtime.core.method.latency import LatencyEstimator
@@ -16,6 +16,7 @@ from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.robot.telemetry import RunRecord
 from tests.core.support import DT, FEW, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+from tests.examples import examples
 
 MS = 1_000_000
 LONGEST_MS = 3 * SPEC.horizon * DT // MS
@@ -95,7 +96,7 @@ alternating = st.tuples(st.integers(0, 100), st.integers(400, LONGEST_MS)).map(l
 TRACES = st.one_of(constant, jittered, late_first, half_lost, alternating)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.sampled_from(sorted(METHODS)), TRACES, st.none() | st.integers(0, LONGEST_MS), st.none() | st.just(2)
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.executor import Executor
@@ -29,6 +29,7 @@ from robot_runtime.core.values.state import BaseState, Observation, RobotState
 from robot_runtime.core.values.transforms import integrate_twist, rotation_to_6d
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import MOBILE_LIMITS
+from tests.examples import examples
 
 MS = 1_000_000
 TICK = 10 * MS
@@ -246,7 +247,7 @@ def test_frozen_odometry_of_a_base_commanded_by_twists_is_noticed_as_of_one_comm
     assert first_cause(lambda t: twist(0.0), still) is None
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(st.integers(0, 100), st.floats(0.12, 1.0), st.booleans())
 def test_a_base_that_trembles_while_its_command_moves_on_is_stuck(seed, speed, is_by_twist):
     rng = np.random.default_rng(seed)
@@ -260,7 +261,7 @@ def test_a_base_that_trembles_while_its_command_moves_on_is_stuck(seed, speed, i
     assert 0.9 < found < 1.2
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(st.floats(0.05, 1.0), st.floats(0.0, 0.5), st.booleans(), st.integers(0, 100))
 def test_a_base_that_lags_is_not_stuck_nor_is_one_that_turns_or_is_at_rest(speed, lag_s, turns, seed):
     rng = np.random.default_rng(seed)

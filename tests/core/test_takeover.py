@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.arming import ArmingRules
@@ -17,6 +17,7 @@ from robot_runtime.core.values.action import JointPosition, Reference
 from robot_runtime.core.values.command import GripperCommand, JointCommand, PoseCommand
 from robot_runtime.errors import InvalidValueError, NotArmedError, UnknownNameError
 from tests.core.shared_robot import ARMS, DT, FIELDS, HOME, LIMITS, MS, SPEC, TICK, SharedRobot
+from tests.examples import examples
 
 POLICY, HUMAN, HOLD, SAFETY = Authority.POLICY, Authority.HUMAN, Authority.HOLD, Authority.SAFETY
 KINDS = {
@@ -86,7 +87,7 @@ angles = st.lists(st.floats(-4.0, 4.0), min_size=7, max_size=7)
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(start=moments, lasts=st.integers(1, 60), q=angles, leads_from=st.integers(0, 30), some=st.booleans())
-@settings(max_examples=2)
+@examples(2)
 def test_neither_way_there_is_a_jump_and_no_limit_is_passed(kind, start, lasts, q, leads_from, some):
     found = handover(kind, start=start, lasts=lasts, q=q, leads_from=leads_from, some=some)
     assert found["off"] <= ONE_TICK

@@ -11,7 +11,7 @@ import numpy as np
 import pinocchio as pin
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -30,6 +30,7 @@ from robot_runtime.dataset.recording import Recording
 from robot_runtime.dataset.staged_episode import RecordingFailedError
 from robot_runtime.errors import InvalidValueError
 from sim.tasks.household import mobile_schema
+from tests.examples import examples
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
 SIZE = (48, 64)
@@ -368,7 +369,7 @@ def take_all(frames: list[Observation]) -> None:
     rate=st.sampled_from([10, 30, 40, 60]),
     jitter=st.lists(st.integers(-5_000_000, 5_000_000), min_size=12, max_size=12),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_frames_at_another_rate_than_the_datasets_are_refused_before_the_fourth(rate, jitter):
     frames = [stamped(k, 10**15 + k * 10**9 // rate + jitter[k] // 4) for k in range(4)]
     with pytest.raises(InvalidValueError, match="recorded at 20 a second"):
@@ -376,7 +377,7 @@ def test_frames_at_another_rate_than_the_datasets_are_refused_before_the_fourth(
 
 
 @given(st.lists(st.integers(-10_000_000, 10_000_000), min_size=2, max_size=60), st.integers(-4_000, 4_000))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_frames_that_come_at_the_datasets_rate_with_jitter_and_another_crystal_are_taken(jitter, drift_ppm):
     times = [k * 50_000_000 * (10**6 + drift_ppm) // 10**6 + off for k, off in enumerate(jitter)]
     take_all([stamped(k, 10**15 + t) for k, t in enumerate(times)])

@@ -9,7 +9,7 @@ import lz4.frame
 import msgspec
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from calibration.commands.capture.import_ import CaptureImport
@@ -29,6 +29,7 @@ from robot_runtime.log.reader import RunLog
 from robot_runtime.log.records import LOST, MAX_RECORD, scan
 from robot_runtime.log.replay import replay_log
 from robot_runtime.log.summary import summary
+from tests.examples import examples
 from tests.log.test_files import ENTRIES, log_in, num_ticks
 
 HEAD_BYTES = 9
@@ -236,7 +237,7 @@ def test_values_that_do_not_fit_together_end_a_command_in_a_sentence(whole, monk
         raise KeyError("arm")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_bytes_are_changed_a_log_is_read_or_refused_in_a_sentence(small, tmp_path, data):
     content = bytearray(small.read_bytes())

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 
@@ -18,6 +18,7 @@ from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.forms import FormError, Forms
 from robot_runtime.log.replay import replay
+from tests.examples import examples
 from tests.log.robots import FR3, KINDS, LEFT, RIGHT, Life
 from tests.source_tree import ROOT
 
@@ -168,7 +169,7 @@ def test_kinematics_come_back_to_the_same_bits(kinematics):
         assert back.jacobian(q).tobytes() == kinematics.jacobian(q).tobytes()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seed=st.integers(1, 50), data=st.data())
 def test_damaged_kinematics_are_refused_or_are_some_arm(seed, data):
     forms, kinematics = Forms(), drawn_kinematics(seed)

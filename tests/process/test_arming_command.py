@@ -21,6 +21,7 @@ from robot_runtime.robot.terminal_key import KeySwitch
 from tests.process.armed import session_at
 from tests.process.pedal import Pedal
 from tests.process.toy import serving
+from tests.process.waiting import wait_until
 
 pytestmark = pytest.mark.real_time
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_robot.py"
@@ -57,7 +58,7 @@ def run_in_a_terminal(address: str, *options: str, robot: str = f"{EXAMPLE}:robo
     )
     try:
         yield process, ours
-        _until(lambda: termios.tcgetattr(theirs) == before)
+        wait_until(lambda: termios.tcgetattr(theirs) == before)
     finally:
         process.kill()
         process.wait()
@@ -68,13 +69,6 @@ def run_in_a_terminal(address: str, *options: str, robot: str = f"{EXAMPLE}:robo
 def _heed_hangups() -> None:
     """Tests that were started with nohup ignore them, and so would what they start."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def _until(is_so, timeout_s: float = 10.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 def read_until(terminal: int, words: str, timeout_s: float = 30.0) -> str:

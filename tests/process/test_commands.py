@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.process.waiting import wait_until
 from tests.source_tree import ROOT
 
 WAIT_S = 60.0
@@ -53,10 +53,7 @@ def test_a_command_whose_output_nobody_reads_ends_without_a_traceback(arguments)
 def test_a_terminated_command_ends_its_server():
     command = [sys.executable, "-m", "scripts.bench", "stream", "--n", "100000"]
     bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
-    deadline = time.monotonic() + WAIT_S
-    while not (servers := children(bench.pid)):
-        assert time.monotonic() < deadline, "no server was started"
-        time.sleep(0.05)
+    servers = wait_until(lambda: children(bench.pid))
     os.kill(bench.pid, signal.SIGTERM)
     assert bench.wait(WAIT_S) == 128 + signal.SIGTERM
     assert not any(is_running(server) for server in servers)

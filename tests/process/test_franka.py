@@ -31,6 +31,7 @@ from robot_runtime.robot.check import check_robot
 from robot_runtime.robot_file import open_robot
 from sim.devices.franka import FrankaRobot
 from tests.process.toy import serving
+from tests.process.waiting import wait_until
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.real_time  # its control loop, its physics and ours: three of a robot's own rate
@@ -74,13 +75,6 @@ def hold(arm, q, duration_s):
         arm.write(JointCommand(q=q))
         fastest = max(fastest, float(np.abs(arm.read().dq).max()))
     return fastest
-
-
-def wait_for(condition):
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 def test_an_arm_follows_a_sine_of_20_hz_targets_within_a_hundredth_of_a_radian_and_stops(arm):
@@ -134,10 +128,10 @@ def test_a_robot_that_was_silent_is_a_fault_until_the_operator_recovers_it_and_g
         robots[0].freeze()
         began_s = time.monotonic()
         with pytest.raises(DriverError, match=f"{robots[0].host}: no state for 0.4"):
-            wait_for(lambda: arm.read() is None)
+            wait_until(lambda: arm.read() is None)
         assert 0.3 < time.monotonic() - began_s < 0.9
         robots[0].thaw()
-        wait_for(lambda: "recover()" in arm.fault)
+        wait_until(lambda: "recover()" in arm.fault)
         (log,) = tmp_path.glob("franka-*.csv")
         assert len(log.read_text().splitlines()) > 50
         with pytest.raises(DriverError, match="no state"):
@@ -150,12 +144,12 @@ def test_a_robot_that_was_silent_is_a_fault_until_the_operator_recovers_it_and_g
 
 def test_a_reflex_is_a_fault_with_its_name_until_the_operator_recovers_even_in_a_new_program(robots, arm):
     robots[0].fall_into_reflex()
-    wait_for(lambda: arm.fault)
+    wait_until(lambda: arm.fault)
     with pytest.raises(DriverError, match=r"joint_reflex.*recover"):
         arm.read()
     arm.close()
     with closing(connect(robots[0])) as arm:
-        wait_for(lambda: "joint_reflex" in arm.fault)
+        wait_until(lambda: "joint_reflex" in arm.fault)
         with pytest.raises(DriverError, match="reflex"):
             arm.write(JointCommand(q=np.zeros(7)))
         arm.recover()
@@ -170,11 +164,11 @@ def test_a_hand_opens_and_closes_while_nobody_waits_for_it(robots):
         hand.write(GripperCommand(width=width))
         hand.read()
     assert time.monotonic() - start_s < 0.5  # a move takes one and more
-    wait_for(lambda: abs(hand.read().width - 0.05) < 0.004)
+    wait_until(lambda: abs(hand.read().width - 0.05) < 0.004)
     hand.write(GripperCommand(width=0.0))
-    wait_for(lambda: hand.read().width < 0.04)
+    wait_until(lambda: hand.read().width < 0.04)
     hand.write(GripperCommand(width=0.08))  # it turns round
-    wait_for(lambda: hand.read().width > 0.07)
+    wait_until(lambda: hand.read().width > 0.07)
     hand.stop()
     hand.stop()
     hand.close()
@@ -239,7 +233,7 @@ def test_the_example_files_move_their_arms_and_leave_them_at_rest(robots, file, 
                     session.stop()
         assert session.record.fault == ""
         assert min(ways) > 0.02
-        wait_for(lambda: all(np.abs(arm.read().dq).max() < 0.02 for arm in arms))
+        wait_until(lambda: all(np.abs(arm.read().dq).max() < 0.02 for arm in arms))
 
 
 def test_limits_beyond_the_data_sheet_and_plain_velocities_are_refused_before_anything_moves(robots):
@@ -316,12 +310,12 @@ def test_the_death_of_the_process_that_drives_an_arm_stops_it_and_ends_the_drive
     pid = int(owner.stdout.readline())
     owner.send_signal(signal.SIGKILL)
     owner.wait()
-    wait_for(lambda: not is_alive(pid))
+    wait_until(lambda: not is_alive(pid))
     with closing(connect(robots[1])) as arm:
         assert np.abs(arm.read().dq).max() < 0.01
         os.kill(arm.pid, signal.SIGTERM)
         with pytest.raises(DriverError, match="its process has ended"):
-            wait_for(lambda: arm.read() is None)
+            wait_until(lambda: arm.read() is None)
 
 
 def is_alive(pid):
@@ -339,6 +333,6 @@ def test_the_death_of_the_robots_side_is_noticed_soon_and_told_by_its_address(ro
         robots[1].kill()
         start_s = time.monotonic()
         with pytest.raises(DriverError, match=robots[1].host):
-            wait_for(lambda: arm.read() is None)
+            wait_until(lambda: arm.read() is None)
         assert time.monotonic() - start_s < 0.8  # libfranka: 1.0
         arm.stop()

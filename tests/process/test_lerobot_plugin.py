@@ -23,6 +23,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.robot import BaseState
 from robot_runtime.errors import DriverError, InvalidValueError
 from tests.process.lerobot_rover import LeaderConfig
+from tests.process.waiting import wait_until
 from tests.source_tree import ROOT
 
 FILE = """
@@ -66,13 +67,6 @@ def plugged_in(file, name="robot", **said):
     return make_robot_from_config(config)
 
 
-def wait_for(condition):
-    deadline_s = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
-
-
 def test_a_robot_is_found_by_its_type_and_goes_in_degrees_and_per_cent_within_its_limits(file):
     assert "robot_runtime" in RobotConfig.get_known_choices()
     robot = plugged_in(file)
@@ -88,9 +82,9 @@ def test_a_robot_is_found_by_its_type_and_goes_in_degrees_and_per_cent_within_it
         seen.append((time.monotonic(), robot.get_observation()["lift.pos"]))
         return abs(seen[-1][1] - 57.2957795) < 1e-3
 
-    wait_for(arrives)
+    wait_until(arrives)
     assert seen[-1][0] - seen[0][0] > 0.4  # 1 rad at 2 rad/s
-    wait_for(lambda: abs(robot.get_observation()["gripper.pos"] - 100.0) < 1e-6)
+    wait_until(lambda: abs(robot.get_observation()["gripper.pos"] - 100.0) < 1e-6)
     with pytest.raises(DriverError, match="finite"):
         robot.send_action({"lift.pos": float("nan"), "gripper.pos": 0.0})
     robot.disconnect()
@@ -161,7 +155,7 @@ def test_a_driver_that_fails_stops_the_robot_and_is_told():
     follower.tell({"arm": [0.5]})
     arm.is_broken = True
     with pytest.raises(DriverError, match="the robot has stopped: cable pulled"):
-        wait_for(lambda: follower.state() is None)
+        wait_until(lambda: follower.state() is None)
     with pytest.raises(DriverError, match="cable pulled"):
         follower.tell({"arm": [0.5]})
     assert arm.num_stops == 1
@@ -191,7 +185,7 @@ def test_a_robot_does_not_pass_the_last_of_a_stream_of_targets():
         follower.tell({"arm": [min(0.5, k / 30)]})
         time.sleep(1 / 30)
     follower.tell({"arm": [0.5]})
-    wait_for(lambda: abs(arm.commands[-1] - 0.5) < 1e-3)
+    wait_until(lambda: abs(arm.commands[-1] - 0.5) < 1e-3)
     time.sleep(0.5)
     follower.end()
     assert max(arm.commands) <= 0.5 + 1e-6

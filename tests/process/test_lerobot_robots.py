@@ -28,6 +28,7 @@ from robot_runtime.robot_file import open_robot
 from tests.process.feetech_bus import GOAL, SO101, TORQUE, FeetechBus
 from tests.process.test_franka import is_alive
 from tests.process.toy import serving
+from tests.process.waiting import wait_until
 from tests.source_tree import ROOT
 
 DEADLINE_S = 60.0
@@ -35,13 +36,6 @@ PLUGIN = "tests.process.lerobot_rover"
 PATIENT = ["tests.process.patient_feetech"]
 LONG_S = 2.0
 """A busy machine may keep a process waiting for longer than a real robot may be silent."""
-
-
-def wait_for(condition):
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +59,9 @@ def test_one_lost_answer_of_a_servo_is_no_silent_robot(so101):
     """It is asked again; nothing latches."""
     bus, device = so101
     bus.lost_reads = 1
-    wait_for(lambda: bus.lost_reads == 0)
+    wait_until(lambda: bus.lost_reads == 0)
     before_ns = time.monotonic_ns()
-    wait_for(lambda: device.arm.read().t_ns > before_ns)
+    wait_until(lambda: device.arm.read().t_ns > before_ns)
 
 
 def rover(folder, **options):
@@ -109,13 +103,13 @@ def test_an_so101_goes_where_it_is_told_in_radians_and_metres_and_holds_when_tol
     aim = device.arm.read().q + np.array([0.4, -0.2, 0.1, 0.0, 0.0])
     device.arm.write(JointCommand(q=aim))
     device.gripper.write(GripperCommand(width=0.05))
-    wait_for(lambda: np.abs(device.arm.read().q - aim).max() < 0.003)  # a step is 0.0015 rad
-    wait_for(lambda: abs(device.gripper.read().width - 0.05) < 1e-4)
+    wait_until(lambda: np.abs(device.arm.read().q - aim).max() < 0.003)  # a step is 0.0015 rad
+    wait_until(lambda: abs(device.gripper.read().width - 0.05) < 1e-4)
     device.arm.write(JointCommand(q=aim - 1.0))
-    wait_for(lambda: device.arm.read().q[0] < aim[0] - 0.1)
+    wait_until(lambda: device.arm.read().q[0] < aim[0] - 0.1)
     assert device.arm.read().dq[0] < -0.5
     device.arm.stop()
-    wait_for(lambda: np.abs(device.arm.read().dq).max() == 0.0)
+    wait_until(lambda: np.abs(device.arm.read().dq).max() == 0.0)
     assert device.arm.read().q[0] > aim[0] - 0.95
 
 
@@ -153,13 +147,13 @@ def test_a_plug_in_with_a_base_drives_in_metres_stands_when_nothing_is_said_and_
     assert state.parts["gripper"].width == pytest.approx(0.05)
     device.lift.write(JointCommand(q=np.array([0.5])))
     device.base.write(BaseTwistCommand(V_WB_B=np.array([0.2, 0.0, np.pi])))
-    wait_for(
+    wait_until(
         lambda: (tmp_path / "sent.json").exists() and sent(tmp_path)["theta.vel"] == pytest.approx(180.0)
     )
     assert sent(tmp_path)["arm_lift.pos"] == pytest.approx(np.degrees(0.5))
     assert sent(tmp_path)["arm_gripper.pos"] == 50.0  # was told nothing, so is held
-    wait_for(lambda: device.base.read().x_WB[2] > 0.1)
-    wait_for(lambda: sent(tmp_path)["theta.vel"] == 0.0)  # silence
+    wait_until(lambda: device.base.read().x_WB[2] > 0.1)
+    wait_until(lambda: sent(tmp_path)["theta.vel"] == 0.0)  # silence
     assert sent(tmp_path)["arm_lift.pos"] == pytest.approx(np.degrees(0.5))
     front = device.cameras["front"]
     assert isinstance(front, Camera)
@@ -169,9 +163,9 @@ def test_a_plug_in_with_a_base_drives_in_metres_stands_when_nothing_is_said_and_
     assert len(set(shades)) == 4  # what is repeated is not shown again
     os.kill(device.pid, signal.SIGKILL)
     with pytest.raises(DriverError, match=r"tests_rover: no state for .*its process has ended"):
-        wait_for(lambda: device.lift.read() is None)
+        wait_until(lambda: device.lift.read() is None)
     with pytest.raises(DriverError, match="its process has ended"):
-        wait_for(lambda: front.read() is None)
+        wait_until(lambda: front.read() is None)
     device.stop()
     device.close()
 
@@ -197,10 +191,10 @@ def test_the_control_process_imports_no_torch_and_its_death_stops_the_base_and_e
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, env=env)
     loaded, pid = owner.stdout.readline().decode().rsplit(" ", 1)
     assert loaded == "[]"
-    wait_for(lambda: (tmp_path / "sent.json").exists() and sent(tmp_path)["x.vel"] == 0.2)
+    wait_until(lambda: (tmp_path / "sent.json").exists() and sent(tmp_path)["x.vel"] == 0.2)
     owner.send_signal(signal.SIGKILL)
     owner.wait()
-    wait_for(lambda: not is_alive(int(pid)))
+    wait_until(lambda: not is_alive(int(pid)))
     assert sent(tmp_path)["x.vel"] == 0.0
     assert (tmp_path / "disconnected").exists()
 

@@ -1,7 +1,5 @@
 """Several requests in flight between a real robot loop and a real server."""
 
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -27,6 +25,7 @@ from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped
+from tests.process.waiting import wait_until
 
 pytestmark = [pytest.mark.usefixtures("patient_time"), pytest.mark.real_time]
 
@@ -63,13 +62,6 @@ class NotedClient(PolicyClient):
                 case Dropped() | RequestFailed():
                     out.append((event.request_id, event.epoch))
         return out
-
-
-def until(is_so: Callable[[], object], timeout_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 def setting(clock: MonotonicClock, duration_s: float) -> RunConfig:
@@ -138,11 +130,11 @@ def test_a_server_killed_with_several_requests_in_flight_fails_each_once_and_the
     server = start_server(delay_ms=200, heartbeat_ms=25, policy="continuing")
 
     def interfere() -> None:
-        until(lambda: len(client.asked) > 20 and client.asked[-1].in_flight)
+        wait_until(lambda: len(client.asked) > 20 and client.asked[-1].in_flight)
         server.kill()
         last_ns = client.asked[-1].observation.t_obs_ns
         start_server(server.address, policy="continuing")
-        until(lambda: (source := runner.record.ticks[-1].source) and source.t_obs_ns > last_ns)
+        wait_until(lambda: (source := runner.record.ticks[-1].source) and source.t_obs_ns > last_ns)
 
     with NotedClient(server.address, schema=FRANKA) as client:
         welcome = client.wait_until_ready(20.0)

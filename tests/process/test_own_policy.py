@@ -21,6 +21,7 @@ from robot_runtime.errors import InvalidValueError, PolicyError, RobotRuntimeErr
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.user_code import UserCodeError
+from tests.process.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_policy.py"
 SPEC = rr.ActionSpec(fields=(rr.JointPosition(2),), horizon=4, dt_ns=50_000_000)
@@ -63,10 +64,7 @@ def test_the_example_is_served_from_an_empty_folder_and_asked_in_two_lines(serve
         assert client.welcome.info == rr.PolicyInfo(name="mine", action_spec=spec)
         (tmp_path / "own.py").write_text(EXAMPLE.read_text().replace("+= 0.1 *", "= 7.0 + 0.0 *"))
         process.send_signal(signal.SIGHUP)  # load the file anew
-        end_s = time.monotonic() + 30.0
-        while client.infer(nothing).rows[0, 0] != 7.0:
-            assert time.monotonic() < end_s
-            time.sleep(0.05)
+        wait_until(lambda: client.infer(nothing).rows[0, 0] == 7.0)
 
 
 def test_a_function_that_fails_is_shown_with_its_own_traceback_alone(tmp_path: Path, capsys):

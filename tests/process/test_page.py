@@ -37,6 +37,7 @@ from robot_runtime.log.config import LogConfig, Nothing
 from robot_runtime.page.process import COMMAND
 from robot_runtime.page.run_page import RunPage
 from tests.process.toy import serving
+from tests.process.waiting import wait_until
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENT_NS = 5_000_000_000
@@ -101,13 +102,6 @@ class Running:
             time.sleep(0.1)
 
 
-def until(is_so, within_s: float = 20.0) -> None:
-    end_s = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < end_s, "it did not come about in time"
-        time.sleep(0.01)
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("page")
@@ -144,7 +138,7 @@ def running(tmp_path_factory) -> Iterator[Running]:
         thread = threading.Thread(target=go)
         thread.start()
         opened.callback(lambda: (session.stop(), thread.join()))
-        until(lambda: bool(page.url), 60.0)
+        wait_until(lambda: bool(page.url), 60.0)
         yield Running(session, page, said)
 
 
@@ -199,10 +193,8 @@ def test_it_shows_what_the_robot_does(page: Page):
     expect(page.locator("#numbers")).to_contain_text("latency")
     expect(page.locator("#lines")).to_contain_text("HOLD -> RUN")
     expect(page.locator("#camera-wrist img")).to_have_js_property("naturalWidth", 64)
-    end_s = time.monotonic() + 30.0  # wait_for_function would evaluate in the page, which allows nobody that
-    while not page.evaluate("shown.chunks.some((chunk) => chunk.state === 'running')"):
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
+    # wait_for_function would evaluate in the page, whose policy forbids it
+    wait_until(lambda: page.evaluate("shown.chunks.some((chunk) => chunk.state === 'running')"))
 
 
 def test_the_stop_button_has_the_robot_stand_within_three_tenths_of_a_second(running: Running, page: Page):
@@ -211,7 +203,7 @@ def test_the_stop_button_has_the_robot_stand_within_three_tenths_of_a_second(run
     for _ in range(3):  # a machine that does something else may be late, not each time
         running.runs()
         page.locator("#stop").click()
-        until(lambda: running.executor.mode is Mode.STOP and running.executor.is_at_rest)
+        wait_until(lambda: running.executor.mode is Mode.STOP and running.executor.is_at_rest)
         taken_s.append(stands_after(running, page.evaluate("pressedMs") / 1e3))
         if taken_s[-1] <= STANDS_WITHIN_S:
             break
@@ -250,7 +242,7 @@ def test_a_robot_is_reset_and_armed_from_the_page(running: Running, page: Page):
     expect(page.locator("#arm")).to_be_disabled()
     page.locator("#reset").click()
     expect(page.locator("#mode")).to_have_text("HOLD")
-    until(lambda: not running.session.why_not_armed)
+    wait_until(lambda: not running.session.why_not_armed)
     page.locator("#arm").click()
     expect(page.locator("#mode")).to_have_text("RUN")
 
@@ -330,8 +322,8 @@ def test_strangers_get_nothing(running: Running):
 
 def test_a_page_whose_process_dies_is_said_to_be_gone_and_the_run_goes_on(running: Running, page: Page):
     os.kill(running.page.process.pid, signal.SIGKILL)
-    until(lambda: any("the run goes on without it" in line for line in running.said))
+    wait_until(lambda: any("the run goes on without it" in line for line in running.said))
     expect(page.locator("#banner")).to_contain_text("lost its server")
     before = running.session.record.num_ticks
-    until(lambda: running.session.record.num_ticks > before + 20)
+    wait_until(lambda: running.session.record.num_ticks > before + 20)
     assert running.executor.mode is Mode.RUN

@@ -4,7 +4,7 @@ import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from threading import Event, Timer
-from time import monotonic, sleep
+from time import sleep
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from robot_runtime.robot.probe import NUM_REQUESTS, measure_latency
 from robot_runtime.server import service
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.messages import Readiness
+from tests.process.waiting import wait_until
 
 TIMEOUT_S = 10.0
 
@@ -67,13 +68,6 @@ def answered(client: PolicyClient, request_id: int, sampler, **request) -> np.nd
     epoch = client.new_epochs()
     parts = client.parts(toy_request(request_id, sampler=sampler, epoch=epoch, **request))
     return np.concatenate([event.part.rows for event in parts])
-
-
-def wait_until(condition) -> None:
-    given_up_s = monotonic() + TIMEOUT_S
-    while not condition():
-        assert monotonic() < given_up_s
-        sleep(0.002)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from robot_runtime.core.orders import BeginEpisode, EndEpisode, Outcome
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.reader import RunLog
 from tests.process.pedal import Pedal
+from tests.process.waiting import wait_until
 from tests.source_tree import ROOT
 
 SCRIPT = """
@@ -93,10 +94,7 @@ def test_a_pedal_begins_and_keeps_by_turns(tmp_path):
     given, pedal = [], Pedal(tmp_path)
 
     def until(count):
-        end_s = time.monotonic() + 5.0
-        while len(given) < count:
-            assert time.monotonic() < end_s
-            time.sleep(0.005)
+        wait_until(lambda: len(given) >= count)
 
     keys = OrderKeys(lambda order, by: given.append((order, by)), reads_terminal=False, pedal=pedal.switch())
     with keys:

@@ -6,7 +6,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import encode
 from robot_runtime.wire.events import PartReceived, ServerLost
 from robot_runtime.wire.messages import Dropped, DropReason, Hello, Packet
+from tests.process.waiting import wait_until
 
 
 class NamedPolicy(ToyPolicy):
@@ -75,13 +76,6 @@ def number_of(client: PolicyClient, request_id: int) -> float:
     """Whose rows answer a request."""
     client.submit(toy_request(request_id))
     return events_of(client, request_id)[-1].part.rows[0, 0]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_robots_are_answered_by_the_policy_that_they_name():

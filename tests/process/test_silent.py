@@ -17,6 +17,7 @@ from policies.scripted import FRANKA
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 from robot_runtime.wire.messages import Welcome
+from tests.process.waiting import free_port
 
 NUM_SILENT, NUM_BEFORE, WAIT_S = 1000, 1024, 60.0
 
@@ -29,11 +30,6 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def test_a_thousand_connections_that_never_speak_are_let_go_and_keep_nobody_out(

@@ -10,6 +10,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.orders import Stop
 from robot_runtime.core.teleop import Lead, LeadableParts
 from robot_runtime.teleop.watched import WatchedTeleoperator
+from tests.process.waiting import wait_until
 
 STALE_NS = 250_000_000
 
@@ -21,18 +22,11 @@ class Device:
         self.read, self.close = read, close
 
 
-def until(holds: Callable[[], object]) -> None:
-    ends_s = time.monotonic() + 5.0
-    while not holds():
-        assert time.monotonic() < ends_s
-        time.sleep(0.002)
-
-
 def test_what_is_from_the_future_does_not_count():
     now_ns = MonotonicClock().now_ns()
     lead = Lead(t_ns=now_ns + 60_000_000_000, parts={})
     with WatchedTeleoperator(Device(lambda: lead), LeadableParts()) as watched:
-        until(lambda: watched._lead)
+        wait_until(lambda: watched._lead)
         assert watched.look(now_ns, STALE_NS) is None
         assert watched.look(lead.t_ns, STALE_NS) is lead
 
@@ -40,7 +34,7 @@ def test_what_is_from_the_future_does_not_count():
 def test_orders_of_a_lead_that_is_read_twice_are_heard_once():
     lead, reads = Lead(t_ns=0, parts={}, orders=(Stop(),)), []
     with WatchedTeleoperator(Device(lambda: reads.append(1) or lead), LeadableParts()) as watched:
-        until(lambda: len(reads) > 3)
+        wait_until(lambda: len(reads) > 3)
         assert watched.orders() == [Stop()]
 
 
@@ -48,7 +42,7 @@ def test_one_that_orders_nonsense_is_lost():
     lead = Lead(t_ns=0, parts={})
     object.__setattr__(lead, "orders", ("stop",))
     with WatchedTeleoperator(Device(lambda: lead), LeadableParts()) as watched:
-        until(lambda: watched.why_lost)
+        wait_until(lambda: watched.why_lost)
         assert "an order is one of Stop" in watched.why_lost
 
 

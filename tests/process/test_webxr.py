@@ -12,6 +12,7 @@ from robot_runtime.core.orders import BeginEpisode, Reset, Stop
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.teleop import LeadableParts, LedRun
 from robot_runtime.errors import DriverError, InvalidValueError
+from tests.process.waiting import wait_until
 
 ROBOT = LeadableParts(
     arms=("left_arm", "right_arm"),
@@ -80,19 +81,11 @@ def opened(browser, webxr):
     yield open_page
     for context in contexts:
         context.close()
-    until(lambda: webxr._child.report().page == "")
-
-
-def until(is_so, *, wait_s=10.0):
-    end_s = time.monotonic() + wait_s
-    while not (found := is_so()):
-        assert time.monotonic() < end_s, "it has not come to be so"
-        time.sleep(0.005)
-    return found
+    wait_until(lambda: webxr._child.report().page == "")
 
 
 def state(page, text):
-    until(lambda: page.inner_text("#state") == text)
+    wait_until(lambda: page.inner_text("#state") == text)
 
 
 class Finger:
@@ -122,19 +115,19 @@ def test_fingers_on_a_phone_without_webxr_lead_the_hand_and_let_it_go(opened, we
     finger = Finger(page)
     finger.down(x, y)
     finger.move(x, y - box["height"] / 2)
-    lead = until(lambda: (lead := webxr.read()).engaged.get("left_arm") and lead)
-    until(lambda: abs(webxr.read().parts["left_arm"].v[0] - 0.2) < 1e-3)
+    lead = wait_until(lambda: (lead := webxr.read()).engaged.get("left_arm") and lead)
+    wait_until(lambda: abs(webxr.read().parts["left_arm"].v[0] - 0.2) < 1e-3)
     assert time.monotonic_ns() - webxr.read().t_ns < 250_000_000
     assert lead.parts["left_gripper"].speed == 0.0
     state(page, "you lead")
     finger.up()
-    until(lambda: not webxr.read().engaged["left_arm"])
+    wait_until(lambda: not webxr.read().engaged["left_arm"])
     page.click("#base")
     finger.down(x, y - box["height"] / 3)
-    until(lambda: webxr.read().engaged.get("base"))
+    wait_until(lambda: webxr.read().engaged.get("base"))
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
                   "document.dispatchEvent(new Event('visibilitychange'))")  # fmt: skip
-    until(lambda: not webxr.read().engaged["base"])  # it fell asleep with a finger on it
+    wait_until(lambda: not webxr.read().engaged["base"])  # it fell asleep with a finger on it
 
 
 def test_the_page_says_what_the_robot_does_and_not_what_a_finger_wants(opened, webxr):
@@ -148,7 +141,7 @@ def test_the_page_says_what_the_robot_does_and_not_what_a_finger_wants(opened, w
     assert page.get_attribute("#state", "class") == "no"
     assert "kept, success" in page.inner_text("#note")
     page.click("[data-order=reset]")
-    assert until(lambda: webxr.read().orders) == (Reset(),)
+    assert wait_until(lambda: webxr.read().orders) == (Reset(),)
     webxr.told(replace(stopped, mode=Mode.HOLD, cause="the robot is not armed", refused="it is warm"))
     state(page, "not armed")
     assert page.inner_text("#note").startswith("refused: it is warm")
@@ -162,9 +155,9 @@ def test_a_second_page_is_told_and_drives_once_the_first_has_gone_and_anybody_ma
     second = opened()
     state(second, "another page leads")
     second.click("[data-order=stop]")
-    assert until(lambda: webxr.read().orders) == (Stop(),)
+    assert wait_until(lambda: webxr.read().orders) == (Stop(),)
     first.click("[data-order=begin]")
-    assert until(lambda: webxr.read().orders) == (BeginEpisode(),)
+    assert wait_until(lambda: webxr.read().orders) == (BeginEpisode(),)
     first.close()
     state(second, "ready")
 
@@ -174,16 +167,16 @@ def test_controllers_lead_both_arms_and_the_base_and_a_headset_that_freezes_is_s
     state(page, "ready")
     page.click("#xr")
     page.evaluate("xr.squeeze = 1; xr.trigger = 0.25; xr.axes = [0, 0, -1, -1]")
-    lead = until(lambda: (lead := webxr.read()).engaged.get("right_arm") and lead)
+    lead = wait_until(lambda: (lead := webxr.read()).engaged.get("right_arm") and lead)
     assert lead.engaged == dict.fromkeys((*ROBOT.hands, *ROBOT.grippers, "base"), True)
     assert lead.parts["right_gripper"].opening == 0.75
     np.testing.assert_allclose(lead.parts["base"].V_WB_B, [0.4, 0.4, 0.8], atol=1e-9)
     before = lead.parts["right_arm"].X_LH
     page.evaluate("xr.right = [0.0, 1.3, -0.2]")
     up_and_ahead = lambda: webxr.read().parts["right_arm"].X_LH.translation - before.translation  # noqa: E731
-    until(lambda: np.allclose(up_and_ahead(), [0.2, 0.0, 0.3]))
+    wait_until(lambda: np.allclose(up_and_ahead(), [0.2, 0.0, 0.3]))
     page.evaluate("xr.runs = false")
-    until(lambda: time.monotonic_ns() - webxr.read().t_ns > 250_000_000)  # `Leading` lets go
+    wait_until(lambda: time.monotonic_ns() - webxr.read().t_ns > 250_000_000)  # `Leading` lets go
 
 
 def test_without_its_token_nobody_gets_in(browser, webxr):

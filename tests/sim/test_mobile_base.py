@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.fr3 import FR3_LIMITS
@@ -26,6 +26,7 @@ from sim.scene.drivers import SimArm, SimBase
 from sim.scene.kinematics import Q_HOME
 from sim.scene.mobile_base import ACCELERATION_MAX, P_BA, Odometry, OdometryErrors
 from sim.scene.world import World
+from tests.examples import examples
 from tests.sim.mobile import EmptyFloor
 
 MS = 1_000_000
@@ -142,7 +143,7 @@ def test_how_often_anybody_looks_changes_nothing(floor):
     np.testing.assert_array_equal(*finals)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.integers(0, 10_000))
 def test_odometry_without_errors_is_the_truth_and_with_them_drifts_the_same_for_a_seed(seed):
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.fr3 import FR3_LIMITS
@@ -25,6 +25,7 @@ from robot_runtime.teleop.hand_kinematics import ForwardKinematics
 from robot_runtime.teleop.parts import followers_for, leadable
 from sim.scene.kinematics import Q_HOME, Kinematics
 from tests.core.support import MOBILE_LIMITS
+from tests.examples import examples
 from tests.teleop.support import LedRobot
 
 DT_S = 0.002
@@ -51,7 +52,7 @@ def hand(told):
     return KINEMATICS.forward(told.q)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(numbers, min_size=6, max_size=6), st.lists(numbers, min_size=7, max_size=7))
 def test_the_first_command_is_where_the_arm_was_commanded_wherever_the_leader_is(v, q_leader):
     X_LH = pin.SE3(pin.exp3(np.array(v[3:])), np.array(v[:3]))

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.fr3 import FR3_LIMITS
@@ -25,6 +25,7 @@ from robot_runtime.core.values.fields import EndEffectorPose
 from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.teleop.config import OnRelease, TeleopConfig
 from tests.core.support import MOBILE_LIMITS
+from tests.examples import examples
 from tests.teleop.chain import HOME, KINEMATICS, Chain, joint_limits, norms, turned
 
 MS = 1_000_000
@@ -110,7 +111,7 @@ rates = st.tuples(st.floats(0.3, 4.0), st.floats(0.5, 20.0), st.floats(5.0, 2000
 goals = st.lists(st.tuples(st.floats(-0.7, 0.7), st.integers(0, 60)), min_size=1, max_size=4)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(rates, st.lists(goals, min_size=2, max_size=2), st.sampled_from([2 * MS, 10 * MS]))
 def test_no_joint_leaves_the_range_its_leader_was_in_wherever_it_leads(numbers, ways, period_ns):
     limits = joint_limits(*numbers, joints=2)
@@ -129,7 +130,7 @@ def test_no_joint_leaves_the_range_its_leader_was_in_wherever_it_leads(numbers, 
     assert chain.held_back() <= HELD
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(
     st.lists(st.floats(-0.15, 0.15), min_size=6, max_size=6),
     st.sampled_from(["SO-101", "FR3"]),

@@ -5,7 +5,7 @@ import msgspec
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packets import PACKETS, PLAIN
 from session_pair import SPEC, make_request, make_schema, make_welcome
@@ -18,6 +18,7 @@ from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.fields import INT64_MAX
 from robot_runtime.wire.frames import ProtocolError, WireLimits
 from robot_runtime.wire.messages import VERSION, Goodbye, Packet
+from tests.examples import examples
 
 
 def assert_same(a: object, b: object) -> None:
@@ -43,20 +44,20 @@ def assert_same(a: object, b: object) -> None:
 
 
 @given(PACKETS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 def test_decode_undoes_encode(packet):
     assert_same(decode([bytes(frame) for frame in encode(packet)]), packet)
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(300)
 def test_random_bytes_raise_only_protocol_errors(frames):
     with contextlib.suppress(ProtocolError):
         decode(frames)
 
 
 @given(PACKETS, st.data())
-@settings(max_examples=400, deadline=None, derandomize=True)
+@examples(400)
 def test_a_message_with_one_wrong_field_is_read_or_refused(packet, data):
     frames = [bytes(frame) for frame in encode(packet)]
     header = msgspec.msgpack.decode(frames[0])
@@ -75,7 +76,7 @@ def test_a_message_with_one_wrong_field_is_read_or_refused(packet, data):
 
 
 @given(PACKETS, st.data())
-@settings(max_examples=400, deadline=None, derandomize=True)
+@examples(400)
 def test_damaged_bytes_raise_only_protocol_errors(packet, data):
     frames = [bytearray(frame) for frame in encode(packet)]
     i = data.draw(st.integers(0, len(frames) - 1))

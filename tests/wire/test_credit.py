@@ -1,7 +1,7 @@
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from session_pair import BLOCK, SPEC, make_request, make_welcome, rows_of
 
@@ -10,6 +10,7 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed
 from robot_runtime.wire.in_flight import InFlightRequests
 from robot_runtime.wire.messages import Cancel, Dropped, DropReason
+from tests.examples import examples
 
 DEADLINE = 20
 
@@ -150,7 +151,7 @@ def test_everything_in_flight_expires_at_its_own_time_and_is_cancelled():
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 def test_whatever_happens_each_request_ends_once_and_none_that_is_named_gives_way(data):
     desk, num_submitted = Desk(), 0
     for _ in range(data.draw(st.integers(1, 40))):

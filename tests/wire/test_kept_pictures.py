@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from session_pair import DIM, SPEC, TICK, SessionPair, ToyServer, make_request, ready_pair, received_rows
 
@@ -17,6 +17,7 @@ from robot_runtime.wire import server_session
 from robot_runtime.wire.codec import decode, encode, read, with_images
 from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped, ErrorCode, ErrorReply
+from tests.examples import examples
 
 LOOKS_BACK = 3
 STEP = 10
@@ -218,7 +219,7 @@ def test_a_request_of_one_observation_is_as_long_as_ever():
 
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4), copies=st.floats(0, 0.4), delay=st.integers(0, 20))
-@settings(max_examples=30, deadline=None, derandomize=True)
+@examples(30)
 def test_whatever_the_network_does_a_policy_sees_what_the_robot_saw(seed, loss, copies, delay):
     """Packets are lost, doubled and overtaken, servers start anew and forget pictures."""
     rng = random.Random(seed)

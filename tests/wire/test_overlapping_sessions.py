@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from session_pair import (
     BLOCK,
@@ -28,6 +28,7 @@ from robot_runtime.wire.fields import INT64_MAX
 from robot_runtime.wire.messages import Cancel, Dropped, DropReason, ErrorCode, ErrorReply, Hello, Packet
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
+from tests.examples import examples
 
 DT = SPEC.dt_ns
 
@@ -239,7 +240,7 @@ TIMES = st.integers(0, 20 * DT) | st.integers(0, INT64_MAX)
 
 
 @given(st.lists(st.tuples(TIMES, st.integers(0, SPEC.horizon)), min_size=2, max_size=6))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(100)
 def test_whatever_times_and_plans_a_robot_sends_it_is_shown_no_more_rows_than_a_chunk_has(asked):
     server = Server(b"a")
     for request_id, (t_ns, num_planned) in enumerate(asked):
@@ -253,7 +254,7 @@ def test_whatever_times_and_plans_a_robot_sends_it_is_shown_no_more_rows_than_a_
 
 
 @given(seed=st.integers(0, 2**32), delay=st.integers(0, 8))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 def test_over_a_network_in_order_no_request_that_is_named_gives_way(seed, delay):
     rng = random.Random(seed)
     pair = ready_pair()

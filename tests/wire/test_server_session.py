@@ -7,7 +7,7 @@ import re
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from session_pair import DIM, MS, SPEC, arrived, make_request, make_schema, make_welcome, start_next
@@ -36,6 +36,7 @@ from robot_runtime.wire.messages import (
     Welcome,
 )
 from robot_runtime.wire.server_session import LINE_NS, MAX_CLIENTS, NEW_NS, SILENCE_NS, ServerSession
+from tests.examples import examples
 
 IMAGE = Image(t_ns=7, pixels=np.zeros((4, 6, 3), np.uint8))
 
@@ -209,7 +210,7 @@ def test_whatever_a_peer_floods_with_it_gets_no_more_than_its_rate(kind: str):
 
 
 @given(sizes=st.lists(st.integers(0, 65_536), min_size=1, max_size=50), seed=st.integers(0, 99))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_all_strangers_together_are_read_no_more_than_their_rate_and_the_larger_the_fewer(
     sizes: list[int], seed: int
 ):

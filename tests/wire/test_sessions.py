@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from session_pair import (
     MS,
@@ -34,6 +34,7 @@ from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.heartbeats import MIN_PATIENCE_NS
 from robot_runtime.wire.messages import Dropped, Goodbye, Readiness, RefusalCode, Refused, Welcome
 from robot_runtime.wire.server_session import ServerSession
+from tests.examples import examples
 
 
 def test_a_schema_mismatch_refuses_and_names_both_sides():
@@ -145,7 +146,7 @@ def test_a_server_that_hangs_is_noticed_after_two_seconds_on_a_quick_link():
     loss=st.floats(0, 0.05),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=30, deadline=None, derandomize=True)
+@examples(30)
 def test_links_of_up_to_two_seconds_each_way_that_lose_packets_lose_no_server(one_way, jitter, loss, seed):
     """What is lost comes a round trip and 0.2 s later, the next time twice as late, and all behind it too."""
     rng = random.Random(seed)
@@ -303,7 +304,7 @@ def test_goodbye_is_said_and_forgets_the_client():
 
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.5), copies=st.floats(0, 0.5), delay=st.integers(0, 30))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 def test_whatever_the_network_does_no_row_is_wrong_or_twice_and_it_recovers(seed, loss, copies, delay):
     rng = random.Random(seed)
     ids = itertools.count(1)

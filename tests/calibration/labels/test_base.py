@@ -3,7 +3,7 @@
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter1d
 
@@ -12,13 +12,14 @@ from calibration.labels.smoothing import Pace, Smoothing, smooth_path
 from robot_runtime.core.values.transforms import wrap_angle
 from robot_runtime.errors import InvalidValueError
 from tests.calibration.labels.walk import CHEST_P_HIPS, PITCH, R_CAMERA, walk
+from tests.examples import examples
 
 angles = st.floats(-3.0, 3.0)
 R_GC = pin.utils.rotate("y", PITCH) @ R_CAMERA
 PERIOD_S = 0.05
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(yaw=angles, pitch=st.floats(-1.2, 1.2))
 def test_heading_is_the_same_however_far_a_person_bends_forwards(yaw, pitch):
     R = pin.utils.rotate("z", yaw) @ pin.utils.rotate("y", pitch) @ R_GC
@@ -58,7 +59,7 @@ def test_the_pivot_is_found_by_a_clip_in_which_a_person_leans_and_twists():
     assert pivot.rms_m < 1e-3
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(seed=st.integers(0, 100))
 def test_the_base_does_not_move_while_a_person_leans_with_feet_still(seed):
     pivot = fit_pivot([leaning(0)], R_GC)
@@ -101,7 +102,7 @@ def test_sway_goes_and_the_way_stays_without_a_shift_in_time():
     assert np.abs(path[walking, 0] - x[walking, 0]).max() < 0.015
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(speed=st.floats(0.3, 2.0), acceleration=st.floats(0.5, 3.0))
 def test_a_base_keeps_its_pace_however_fast_a_person_walks(speed, acceleration):
     pace = Pace(speed=speed, acceleration=acceleration)
@@ -112,7 +113,7 @@ def test_a_base_keeps_its_pace_however_fast_a_person_walks(speed, acceleration):
     assert np.linalg.norm(a, axis=1).max() < 1.03 * acceleration
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(yaw=angles, x=st.floats(-5, 5), y=st.floats(-5, 5))
 def test_a_smoothed_path_turns_with_the_world(yaw, x, y):
     path = steps_and_stands()

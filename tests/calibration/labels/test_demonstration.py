@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.labels.demonstration import from_base, in_base, labels_of, recomposition_error
@@ -17,6 +17,7 @@ from calibration.trajectory import LOST, Trajectory
 from robot_runtime.core.values.transforms import wrap_angle
 from robot_runtime.errors import InvalidValueError
 from tests.calibration.labels.walk import X_HE, Walk, capture_of, odometry, tie, walk, world
+from tests.examples import examples
 
 CONFIG = LabelConfig(use_tags=False)
 
@@ -45,7 +46,7 @@ def test_base_and_hand_give_back_the_hand_in_the_room(labels):
 paths = st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=5)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(bases=paths, seed=st.integers(0, 1000))
 def test_any_base_and_the_hand_in_it_give_back_the_hand(bases, seed):
     rng = np.random.default_rng(seed)

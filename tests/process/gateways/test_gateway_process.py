@@ -18,6 +18,7 @@ from test_openpi import DROID, ask, shown
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways.openpi import pack
 from robot_runtime.server.gateways.process import MAX_MEMORY, GatewayProcess, Settings
+from tests.process.waiting import free_port, wait_until
 
 TOKEN = "open sesame"
 
@@ -31,13 +32,6 @@ def settings(server: str, **changes) -> Settings:
 def server() -> Iterator[str]:
     with echo_server() as address:
         yield address
-
-
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def is_answered(address: str) -> bool:
@@ -144,7 +138,7 @@ class Serve:
 
 
 @pytest.fixture
-def serve(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Callable[[str], tuple[Serve, int]]]:
+def serve(tmp_path: Path) -> Iterator[Callable[[str], tuple[Serve, int]]]:
     started: list[Serve] = []
 
     def start(kind: str) -> tuple[Serve, int]:

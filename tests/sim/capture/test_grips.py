@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.flow.demonstrations import StoredDemonstration
@@ -19,6 +19,7 @@ from sim.scene.kinematics import R_DOWN
 from sim.scene.mobile_base import SPEED_MAX
 from sim.scene.model import MAX_WIDTH
 from sim.tasks.household import TABLE_Z
+from tests.examples import examples
 
 N = 140
 CLOSES, HOLDS, OPENS, OPEN = 38, 44, 92, 98
@@ -204,7 +205,7 @@ def test_a_cup_that_is_beside_its_place_is_carried_there_before_it_is_let_go():
         assert (off[opens] < 0.012).all()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(lost=st.integers(0, N - 1), length=st.integers(1, 6), said=st.sampled_from([0.0, np.nan]))
 def test_widths_that_are_not_known_are_not_taken_for_a_grip(lost, length, said):
     """In all that is told fingers close at the cup and open at the tray, and nowhere else."""
@@ -301,7 +302,7 @@ def test_what_is_too_short_for_a_sample_has_none(num):
     assert len(samples(short, np.random.default_rng(0), missed=1)) <= num
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(end=st.integers(HOLDS + 2, N))
 def test_a_demonstration_may_end_anywhere_after_its_grip(end):
     one = told()
