@@ -4,40 +4,45 @@ Observation ─► make_request ─► (wire, policy) ─► on_part ─► Chun
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from msgspec import structs
 
 from robot_runtime.core import journal as entry
-from robot_runtime.core.arming import ArmingRules
-from robot_runtime.core.assembly import Assembly
-from robot_runtime.core.authority import Authority, HandoverPhase
-from robot_runtime.core.journal import Configuration, Journal, LatencyKnown
-from robot_runtime.core.method.latency import LatencyEstimator
-from robot_runtime.core.method.request_parts import IntegratedDeltas
-from robot_runtime.core.method.table import Method
-from robot_runtime.core.motion import Moved
-from robot_runtime.core.plan.answers import PartOutcome, Pending, Splice
+from robot_runtime.core.arming import Arming
+from robot_runtime.core.authority import Authority, HandoverPhase, Handovers
+from robot_runtime.core.configuration import Configuration, known
+from robot_runtime.core.journal import Journal
+from robot_runtime.core.method.request_parts import IntegratedDeltas, Synchronous
+from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
+from robot_runtime.core.motion import Motion, Moved
+from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
+from robot_runtime.core.plan.blend import Blender
 from robot_runtime.core.plan.clip import ClipTally
-from robot_runtime.core.plan.correction import ResidualHead
+from robot_runtime.core.plan.correction import Corrector
+from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.far_rows import FarRowsError
-from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.predict import HandPose, StatePredictor, check_odometry
+from robot_runtime.core.plan.part_latency import PartLatency
+from robot_runtime.core.plan.predict import StatePredictor, check_odometry
+from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.standstill import PATIENCE_NS, Standstill
-from robot_runtime.core.plan.timeline import Phase
-from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
+from robot_runtime.core.plan.timeline import ChunkTimeline, Phase
+from robot_runtime.core.plan.whole_body import bodies_for
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode, next_mode
-from robot_runtime.core.state_watch import StateLimits
+from robot_runtime.core.state_watch import StateWatch
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
     ActionSpec,
     ChunkPart,
+    RowTiming,
     command_at_state,
+    rests_of,
+    scales_of,
 )
 from robot_runtime.core.values.command import Command, PartCommand
-from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError, NotArmedError
 
@@ -45,72 +50,70 @@ _STARVED = (Cause.PLAN_ENDED, Cause.RESET, Cause.ARMED, Cause.HANDED_BACK)
 _GOOD = (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN, PartOutcome.NOT_ARMED)
 _no_journal: Journal = lambda entry: None  # noqa: E731
 _SENT_DONE = StatePredictor(model=IntegratedDeltas())
+COAST_ROWS = 2
+"""Rows that coming to rest takes after the last one."""
 
 
 class Executor:
     """Turns chunks and measured states into commands. One thread owns it."""
 
-    def __init__(
-        self,
-        *,
-        action_spec: ActionSpec,
-        method: Method,
-        limits: Limits,
-        control_period_ns: int,
-        seed: int = 0,
-        state_limits: StateLimits | None = None,
-        request_deadline_ns: int = 5 * NS_PER_S,
-        max_inference_delay: int | None = None,
-        prefix_at_rest: bool = False,
-        hand_pose: HandPose | Mapping[str, HandPose] | None = None,
-        correction_head: ResidualHead | None = None,
-        whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
-        latency: LatencyEstimator | None = None,
-        row_statistics: RowStatistics | None = None,
-        part_latency_ns: Mapping[str, int] | None = None,
-        arming: ArmingRules | None = None,
-        journal: Journal | None = None,
-    ) -> None:
+    def __init__(self, configuration: Configuration, *, journal: Journal | None = None) -> None:
         """
-        For the arguments see `Configuration`; None: the defaults.
-
         journal: receives every call that changes the executor, in order, with its result; see `core.journal`.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or the policy lacks a
             part; the policy commands a part that the limits do not declare.
         """
-        self.latency = LatencyEstimator() if latency is None else latency
-        configuration = Configuration(
-            action_spec=action_spec,
-            method=method,
-            limits=limits,
-            control_period_ns=control_period_ns,
-            seed=seed,
-            state_limits=StateLimits() if state_limits is None else state_limits,
-            request_deadline_ns=request_deadline_ns,
-            max_inference_delay=max_inference_delay,
-            prefix_at_rest=prefix_at_rest,
-            hand_pose=hand_pose,
-            correction_head=correction_head,
-            whole_body=bodies_for(action_spec, whole_body),
-            latency=LatencyKnown.of(self.latency),
-            row_statistics=row_statistics,
-            part_latency_ns=part_latency_ns or {},
-            arming=arming,
+        bodies = bodies_for(configuration.action_spec, known(configuration.whole_body))
+        c = self.configuration = replace(configuration, whole_body=bodies)
+        c.limits.check(c.action_spec, resolves_hand=bodies)
+        spec = self.action_spec = c.action_spec.with_gripper_ranges(c.limits.gripper_ranges)
+        self.method, self.counts = c.method, Counts()
+        self._parts = PartLatency(c.part_latency_ns, spec)
+        lead_ns = self._lead_ns = self._parts.lead_ns
+        self.latency = c.latency.estimator(to_motion_ns=lead_ns)
+        self.timeline = _timeline(c, spec, lead_ns)
+        self._waits_on_purpose = isinstance(c.method.request, Synchronous)
+        starts_on_arrival = isinstance(c.method.splice, FromRowZero | NotBeforePlanned)
+        has_budget = not (self._waits_on_purpose or starts_on_arrival)
+        lasts_ns = (spec.horizon - 1) * spec.dt_ns
+        self._arming = Arming(c.arming, budget_ns=lasts_ns if has_budget else None)
+        self._planner = RequestPlanner(
+            part=c.method.request,
+            action_spec=spec,
+            max_inference_delay=c.max_inference_delay,
+            prefix_at_rest=c.prefix_at_rest,
+            hand_pose=known(c.hand_pose),
+            counts=self.counts,
+            coast_rows=_coast_rows(spec),
+            row_statistics=c.row_statistics,
+            starts_on_arrival=starts_on_arrival,
+            to_motion_ns=lead_ns,
         )
-        self._journal = journal or _no_journal
-        made = Assembly(configuration)
-        self._journal(entry.Began(configuration))
-        self.action_spec, self.method = made.action_spec, method
-        self.counts, self.timeline = made.counts, made.timeline
-        self._parts, self._lead_ns = made.parts, made.parts.lead_ns
-        self.latency.to_motion_ns = self._lead_ns
-        self._are_sent, self._waits_on_purpose = made.are_sent, made.waits_on_purpose
-        self._arming, self._planner, self._answers = made.arming, made.planner, made.answers
-        self._blender, self._corrector = made.blender, made.corrector
-        self._motion, self._limiter = made.motion, made.motion.limiter
-        self._handovers, self._watch = made.handovers, made.watch
-        self._period_ns, self._seed = control_period_ns, seed
-        self._request_deadline_ns = request_deadline_ns
+        self._blender = Blender(c.method.blend, dt_ns=spec.dt_ns)
+        self._corrector = Corrector(
+            c.method.correction, known(c.correction_head), action_spec=c.action_spec, counts=self.counts
+        )
+        self._answers = Answers(
+            spec,
+            splice=c.method.splice,
+            timeline=self.timeline,
+            blender=self._blender,
+            corrector=self._corrector,
+            counts=self.counts,
+            limits=c.limits,
+            lead_ns=lead_ns,
+        )
+        self._motion = Motion(
+            action_spec=spec,
+            timeline=self.timeline,
+            limits=c.limits,
+            parts=self._parts,
+            bodies=bodies,
+            counts=self.counts,
+            period_ns=c.control_period_ns,
+        )
+        self._limiter = self._motion.limiter
+        self._handovers, self._watch = Handovers(f.part for f in spec.fields), StateWatch(c.state_limits)
         self._standstill = Standstill()
         self._still_since_ns = self._armed_ns = self._epoch = self._next_id = 0
         self._state: RobotState | None = None
@@ -119,6 +122,8 @@ class Executor:
         self.why_far = ""
         """Where the rows of the last answer lie that was refused for being far outside the robot's ranges."""
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
+        self._journal = journal or _no_journal
+        self._journal(entry.Began(c))
 
     @property
     def epoch(self) -> int:
@@ -223,8 +228,8 @@ class Executor:
             epoch=self.epoch,
             observation=observation,
             sampler=self.method.sampler,
-            seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
-            deadline_ns=self._request_deadline_ns,
+            seed=(self.configuration.seed * 1_000_003 + self._next_id) % 2**31,
+            deadline_ns=self.configuration.request_deadline_ns,
             in_flight=self._answers.open_ids,
         )
         request = plain  # the policy is not shown a plan that the robot does not follow
@@ -291,7 +296,7 @@ class Executor:
             self.action_spec,
             self.latency,
             now_ns=self._time(),
-            deadline_ns=self._request_deadline_ns,
+            deadline_ns=self.configuration.request_deadline_ns,
             is_over=self._mode is Mode.STOP,
         )
 
@@ -405,7 +410,7 @@ class Executor:
         self._planner.begin_anew()
         self._state, self._still_since_ns = state, now_ns
         # Where rows are sent when they are due, the first is sent at once: nothing was sent yet.
-        resting_ns = now_ns - 1 if self._are_sent else now_ns
+        resting_ns = now_ns - 1 if self.action_spec.timing is RowTiming.SENT else now_ns
         here = command_at_state(self.action_spec, state)
         self.timeline.rest_at(here, resting_ns, claimed_ns=resting_ns + self._lead_ns)
 
@@ -460,10 +465,10 @@ class Executor:
     def _tick(self, state: RobotState, now_ns: int) -> Tick:
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
             self.counts.clock_steps_back += 1
-            if self._ticked_ns - now_ns > self._period_ns:
+            if self._ticked_ns - now_ns > self.configuration.control_period_ns:
                 self._go_back_to(now_ns)
             else:
-                now_ns = self._ticked_ns + self._period_ns
+                now_ns = self._ticked_ns + self.configuration.control_period_ns
         self._ticked_ns = now_ns
         self._trouble = self._watch.look(state, now_ns)
         if self._trouble is not None:
@@ -641,3 +646,17 @@ class Executor:
                 self._brake()
         if self._mode is Mode.HOLD and not self.is_armed:
             self._cause = Cause.NOT_ARMED
+
+
+def _timeline(c: Configuration, spec: ActionSpec, lead_ns: int) -> ChunkTimeline:
+    return ChunkTimeline(
+        coast_ns=_coast_rows(spec) * spec.dt_ns,
+        scales=scales_of(spec),
+        rests=rests_of(spec),
+        holds_last=spec.timing is RowTiming.SENT,
+        keeps_ns=lead_ns + c.state_limits.timeout_ns if lead_ns else 0,
+    )
+
+
+def _coast_rows(spec: ActionSpec) -> int:
+    return 1 if spec.timing is RowTiming.SENT else COAST_ROWS

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.env import EnvInfo, RobotEnv
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
@@ -84,16 +85,18 @@ def play(
     kept = None if log is None else _started(log, info, aligned, method, seed)
     with nullcontext() if kept is None else kept:
         executor = Executor(
-            **aligned.run_by(method),
-            limits=info.limits,
-            control_period_ns=info.control_period_ns,
-            seed=seed,
-            request_deadline_ns=trace.deadline_ns,
-            hand_pose=info.hand_pose,
-            correction_head=correction_head,
-            whole_body=info.whole_body,
-            latency=server.probed(method.sampler),
-            part_latency_ns=info.latency_ns,
+            Configuration(
+                **aligned.run_by(method),
+                limits=info.limits,
+                control_period_ns=info.control_period_ns,
+                seed=seed,
+                request_deadline_ns=trace.deadline_ns,
+                hand_pose=info.hand_pose,
+                correction_head=correction_head,
+                whole_body=info.whole_body,
+                latency=server.probed(method.sampler).known,
+                part_latency_ns=info.latency_ns,
+            ),
             journal=None if kept is None else kept.note,
         )
         record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)

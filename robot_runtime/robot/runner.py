@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.method.latency import LatencyEstimator
@@ -187,17 +188,19 @@ class Runner:
         config, robot = self._config, self._config.robot
         assert robot.limits is not None
         return Executor(
-            **self.welcome.info.run_by(method),
-            limits=robot.limits,
-            control_period_ns=round(NS_PER_S / config.control_hz),
-            state_limits=config.state_limits,
-            seed=config.seed,
-            hand_pose=robot.hand_pose,
-            correction_head=config.correction_head,
-            whole_body=robot.whole_body,
-            latency=latency,
-            part_latency_ns=robot.latency_ns,
-            arming=config.arming_rules,
+            Configuration(
+                **self.welcome.info.run_by(method),
+                limits=robot.limits,
+                control_period_ns=round(NS_PER_S / config.control_hz),
+                state_limits=config.state_limits,
+                seed=config.seed,
+                hand_pose=robot.hand_pose,
+                correction_head=config.correction_head,
+                whole_body=robot.whole_body,
+                latency=(latency or LatencyEstimator()).known,
+                part_latency_ns=robot.latency_ns,
+                arming=config.arming_rules,
+            ),
             journal=None if self.run_log is None else self.run_log.note,
         )
 
