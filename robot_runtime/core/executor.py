@@ -5,15 +5,12 @@ Observation ─► make_request ─► (wire, policy) ─► on_part ─► Chun
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from msgspec import structs
 
-from robot_runtime.core import journal as entry
 from robot_runtime.core.arming import Arming
 from robot_runtime.core.authority import Authority, HandoverPhase, Handovers
 from robot_runtime.core.configuration import Configuration, known
-from robot_runtime.core.journal import Journal
 from robot_runtime.core.method.request_parts import IntegratedDeltas, Synchronous
 from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
 from robot_runtime.core.motion import Motion, Moved
@@ -48,7 +45,6 @@ from robot_runtime.errors import InvalidValueError, NotArmedError
 
 _STARVED = (Cause.PLAN_ENDED, Cause.RESET, Cause.ARMED, Cause.HANDED_BACK)
 _GOOD = (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN, PartOutcome.NOT_ARMED)
-_no_journal: Journal = lambda entry: None  # noqa: E731
 _SENT_DONE = StatePredictor(model=IntegratedDeltas())
 COAST_ROWS = 2
 """Rows that coming to rest takes after the last one."""
@@ -57,12 +53,9 @@ COAST_ROWS = 2
 class Executor:
     """Turns chunks and measured states into commands. One thread owns it."""
 
-    def __init__(self, configuration: Configuration, *, journal: Journal | None = None) -> None:
-        """
-        journal: receives every call that changes the executor, in order, with its result; see `core.journal`.
-        InvalidValueError: the method's numbers do not fit the chunks of this policy, or the policy lacks a
-            part; the policy commands a part that the limits do not declare.
-        """
+    def __init__(self, configuration: Configuration) -> None:
+        """InvalidValueError: the method's numbers do not fit the chunks of this policy, or the policy lacks a
+        part; the policy commands a part that the limits do not declare."""
         bodies = bodies_for(configuration.action_spec, known(configuration.whole_body))
         c = self.configuration = replace(configuration, whole_body=bodies)
         c.limits.check(c.action_spec, resolves_hand=bodies)
@@ -122,17 +115,14 @@ class Executor:
         self.why_far = ""
         """Where the rows of the last answer lie that was refused for being far outside the robot's ranges."""
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
-        self._journal = journal or _no_journal
-        self._journal(entry.Began(c))
 
     @property
     def epoch(self) -> int:
         """Counts resets; answers from before the last one are void."""
         return self._epoch
 
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._journal(entry.EpochSet(epoch))
+    def set_epoch(self, epoch: int) -> None:
+        """Let requests belong to this epoch from here on."""
         self._epoch = epoch
 
     @property
@@ -191,7 +181,6 @@ class Executor:
         """
         if self.is_armed:
             return
-        self._journal(entry.Armed(now_ns))
         if why := self.why_not_armed(now_ns):
             raise NotArmedError(f"the robot cannot be armed: {why}")
         self._arming.arm()
@@ -202,11 +191,6 @@ class Executor:
 
     def wants_request(self, now_ns: int) -> bool:
         """Whether an observation should be taken and sent now."""
-        wants = self._wants_request(now_ns)
-        self._journal(entry.Looked(now_ns, wants))
-        return wants
-
-    def _wants_request(self, now_ns: int) -> bool:
         if self._mode is Mode.STOP or self._trouble is not None:
             return False
         if self._motion.is_braking and not self._follows_no_more:
@@ -240,7 +224,6 @@ class Executor:
         self._arming.asked(observation.t_obs_ns)
         self._answers.expect(request, t_obs_ns=observation.t_obs_ns, t_oldest_ns=observation.t_oldest_ns)
         self._standstill.begin(request.request_id, observation.t_obs_ns)
-        self._journal(entry.Asked(observation, request))
         return request
 
     @property
@@ -250,13 +233,11 @@ class Executor:
 
     def ask_soon(self) -> None:
         """Send the next request as soon as the method allows, e.g. because the task has changed."""
-        self._journal(entry.AskedSoon())
         self._planner.reset()
 
     def on_request_failed(self, request_id: int) -> None:
         """Note that the answer will not come: expired, dropped, refused or lost with the server. After every
         further failure the robot waits longer before it asks again."""
-        self._journal(entry.RequestLost(request_id))
         self._fail(request_id)
 
     def _fail(self, request_id: int) -> None:
@@ -268,7 +249,6 @@ class Executor:
 
     def on_server_lost(self) -> None:
         """Void all open requests: the server is gone. The plan continues to its end."""
-        self._journal(entry.ServerLost())
         self._standstill.fail(self._standstill.waiting)
         self._standstill.is_server_gone = True
         self._arming.failed()
@@ -304,15 +284,12 @@ class Executor:
 
     def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
         """Take rows of an open answer into the plan; all others are refused here."""
-        before = self._answers.last_splice
         outcome = self._took(part, self._time(now_ns))
         self._standstill.ended(part.request_id, outcome)
         if outcome in (PartOutcome.INVALID, PartOutcome.FAR):
             self._fail(part.request_id)
         elif part.is_last and outcome in _GOOD:
             self._planner.succeeded()
-        after = self._answers.last_splice
-        self._journal(entry.PartCame(part, now_ns, outcome, after if after is not before else None))
         return outcome
 
     def _took(self, part: ChunkPart, now_ns: int) -> PartOutcome:
@@ -376,7 +353,6 @@ class Executor:
         begins where it is measured.
         InvalidValueError: the method rolls the state forward, and the state lacks what that needs.
         """
-        self._journal(entry.WasReset(state, now_ns))
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         if self._watch.is_stale(state, now_ns):
@@ -439,7 +415,6 @@ class Executor:
         part latencies, the state is predicted as if every command sent had been carried out.
         InvalidValueError: the observation has another size than the head was trained on.
         """
-        self._journal(entry.Corrected(observation, now_ns))
         if self._mode is Mode.RUN:
             if self._lead_ns > 0 and observation.state.is_finite:
                 state = observation.state
@@ -449,7 +424,6 @@ class Executor:
 
     def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
         """Brake to rest from what was sent last, within the limits, and stay there until `reset`."""
-        self._journal(entry.Stopped(cause))
         self._on(cause)
 
     def tick(self, state: RobotState, now_ns: int) -> Tick:
@@ -458,11 +432,6 @@ class Executor:
         A clock that stops, or goes back by up to a control period, is counted, and time advances by the
         control period. One that goes back farther is followed: the robot holds and asks anew.
         """
-        tick = self._tick(state, now_ns)
-        self._journal(entry.Ticked(state, now_ns, tick))
-        return tick
-
-    def _tick(self, state: RobotState, now_ns: int) -> Tick:
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
             self.counts.clock_steps_back += 1
             if self._ticked_ns - now_ns > self.configuration.control_period_ns:
@@ -543,6 +512,10 @@ class Executor:
         """Parts that the operator has taken over."""
         return self._handovers.taken
 
+    def named(self, parts: Collection[str]) -> tuple[str, ...]:
+        """These parts, () all. UnknownNameError: the policy does not move one of them."""
+        return self._handovers.named(parts)
+
     def take_over(
         self, parts: Collection[str], now_ns: int, *, by: Authority = Authority.HUMAN
     ) -> tuple[str, ...]:
@@ -553,8 +526,7 @@ class Executor:
         NotArmedError: the robot is not armed. InvalidValueError: it is stopped, or its state cannot be
         trusted. UnknownNameError: the policy does not move that part.
         """
-        named = self._handovers.named(parts)
-        self._journal(entry.TookOver(named, now_ns, by))
+        named = self.named(parts)
         if self._mode is Mode.STOP or self._trouble is not None:
             why = self._cause if self._trouble is None else self._trouble
             raise InvalidValueError(f"no part can be taken over now: {why.value}")
@@ -570,23 +542,18 @@ class Executor:
         wishes: each of the kind that its part's commands have; parts that were not taken over are ignored.
         InvalidValueError: another kind, or size; all parts that were taken over come to rest.
         """
-        self._journal(entry.Led(MappingProxyType(dict(wishes)), now_ns))
         self._handovers.lead({})
         self._handovers.lead(self._motion.checked(wishes, self._handovers.taken))
 
     def say_phase(self, parts: Collection[str], phase: HandoverPhase) -> None:
         """Declare that the operator recovers, or corrects. InvalidValueError: the operator cannot declare
         it."""
-        named = self._handovers.named(parts) if parts else self._handovers.taken
-        self._journal(entry.PhaseSaid(named, phase))
-        self._handovers.say(named, phase)
+        self._handovers.say(self.named(parts) if parts else self._handovers.taken, phase)
 
     def hand_back(self, parts: Collection[str], now_ns: int) -> tuple[str, ...]:
         """Give these parts back to the policy, () all taken over; returns them. They come to rest, and hold
         until rows run of a chunk that is requested then. UnknownNameError: there is no such part."""
-        named = self._handovers.named(parts)
-        self._journal(entry.HandedBack(named, now_ns))
-        return self._handovers.release(named)
+        return self._handovers.release(self.named(parts))
 
     def _shared(self, state: RobotState, now_ns: int) -> Moved:
         """Run a tick of a robot with parts that are not the policy's."""

@@ -12,6 +12,7 @@ from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.env import EnvInfo, RobotEnv
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
+from robot_runtime.core.journal import make_executor
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.orders import TakenOrder
 from robot_runtime.core.plan.correction import ResidualHead
@@ -84,7 +85,7 @@ def play(
     server = DelayedPolicy(trace, spec=aligned.action_spec, seed=seed, sampling_share=sampling_share)
     kept = None if log is None else _started(log, info, aligned, method, seed)
     with nullcontext() if kept is None else kept:
-        executor = Executor(
+        executor = make_executor(
             Configuration(
                 **aligned.run_by(method),
                 limits=info.limits,
@@ -97,7 +98,7 @@ def play(
                 latency=server.probed(method.sampler).known,
                 part_latency_ns=info.latency_ns,
             ),
-            journal=None if kept is None else kept.note,
+            None if kept is None else kept.note,
         )
         record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)
         link = VirtualLink(executor, server, env, aligned.schema.cameras)

@@ -148,7 +148,7 @@ def _done(executor: Executor, entry: Entry) -> tuple[Any, Any]:
     """The result in the log, and that of the replay; None where there is none."""
     match entry:
         case EpochSet(epoch=epoch):
-            executor.epoch = epoch
+            executor.set_epoch(epoch)
         case WasReset(state=state, now_ns=now_ns):
             with contextlib.suppress(ValueError):  # as then
                 executor.reset(state, now_ns)

@@ -26,6 +26,7 @@ from typing import Self
 from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
+from robot_runtime.core.journal import make_executor
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.safety import ENDS, Cause, Mode
@@ -91,7 +92,7 @@ class Runner:
         self._logged = self._logged_run(method)
         with self._closed_if_refused():
             self.executor = self._executor(method, latency)
-        self.executor.epoch = client.new_epochs()
+        self.executor.set_epoch(client.new_epochs())
         self.record.counts = self.executor.counts
         self.operator = Operator(
             self.executor,
@@ -187,7 +188,7 @@ class Runner:
     def _executor(self, method: Method, latency: LatencyEstimator | None) -> Executor:
         config, robot = self._config, self._config.robot
         assert robot.limits is not None
-        return Executor(
+        return make_executor(
             Configuration(
                 **self.welcome.info.run_by(method),
                 limits=robot.limits,
@@ -201,7 +202,7 @@ class Runner:
                 part_latency_ns=robot.latency_ns,
                 arming=config.arming_rules,
             ),
-            journal=None if self.run_log is None else self.run_log.note,
+            None if self.run_log is None else self.run_log.note,
         )
 
     def begin(

@@ -9,8 +9,7 @@ import numpy as np
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.arming import ArmingRules
 from robot_runtime.core.configuration import Configuration
-from robot_runtime.core.executor import Executor
-from robot_runtime.core.journal import Entry
+from robot_runtime.core.journal import Entry, RecordedExecutor
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
@@ -114,7 +113,7 @@ class Life:
         statistics = RowStatistics(
             mean=np.zeros((1, spec.dim)), std=np.full((1, spec.dim), 0.5), from_measured=True
         )
-        self.executor = Executor(
+        self.executor = RecordedExecutor(
             Configuration(
                 action_spec=spec,
                 method=METHODS[method],
@@ -131,9 +130,9 @@ class Life:
                 part_latency_ns=self.kind.part_latency_ns if seed % 4 == 0 else {},
                 arming=ArmingRules(fresh_chunks=2) if is_armed_by_hand else None,
             ),
-            journal=self.entries.append,
+            self.entries.append,
         )
-        self.executor.epoch = 7
+        self.executor.set_epoch(7)
         self.parts, self.modes = dict(self.kind.parts), set[Mode]()
         self.coming: list[tuple[int, ChunkPart]] = []
 
