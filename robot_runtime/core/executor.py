@@ -6,13 +6,11 @@ Observation ─► make_request ─► (wire, policy) ─► on_part ─► Chun
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from msgspec import structs
-
 from robot_runtime.core.arming import Arming
 from robot_runtime.core.authority import Authority, HandoverPhase, Handovers
 from robot_runtime.core.configuration import Configuration, known
-from robot_runtime.core.method.request_parts import IntegratedDeltas, Synchronous
-from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
+from robot_runtime.core.method.request_parts import Synchronous
+from robot_runtime.core.method.splice_parts import FromRowZero, NoCorrection, NotBeforePlanned
 from robot_runtime.core.motion import Motion, Moved
 from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
 from robot_runtime.core.plan.blend import Blender
@@ -21,7 +19,6 @@ from robot_runtime.core.plan.correction import Corrector
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.far_rows import FarRowsError
 from robot_runtime.core.plan.part_latency import PartLatency
-from robot_runtime.core.plan.predict import StatePredictor, check_odometry
 from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.standstill import PATIENCE_NS, Standstill
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase
@@ -45,7 +42,6 @@ from robot_runtime.errors import InvalidValueError, NotArmedError
 
 _STARVED = (Cause.PLAN_ENDED, Cause.RESET, Cause.ARMED, Cause.HANDED_BACK)
 _GOOD = (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN, PartOutcome.NOT_ARMED)
-_SENT_DONE = StatePredictor(model=IntegratedDeltas())
 COAST_ROWS = 2
 """Rows that coming to rest takes after the last one."""
 
@@ -83,15 +79,21 @@ class Executor:
             to_motion_ns=lead_ns,
         )
         self._blender = Blender(c.method.blend, dt_ns=spec.dt_ns)
-        self._corrector = Corrector(
-            c.method.correction, known(c.correction_head), action_spec=c.action_spec, counts=self.counts
-        )
+        self._corrector: Corrector | None = None
+        if not isinstance(c.method.correction, NoCorrection):
+            self._corrector = Corrector(
+                c.method.correction,
+                known(c.correction_head),
+                action_spec=c.action_spec,
+                timeline=self.timeline,
+                counts=self.counts,
+                lead_ns=lead_ns,
+            )
         self._answers = Answers(
             spec,
             splice=c.method.splice,
             timeline=self.timeline,
             blender=self._blender,
-            corrector=self._corrector,
             counts=self.counts,
             limits=c.limits,
             lead_ns=lead_ns,
@@ -340,6 +342,8 @@ class Executor:
             self._planner.reset()
         if isinstance(placed, PartOutcome):
             return placed
+        if self._corrector is not None:
+            self._corrector.add(pending)
         self._handovers.freshen()
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
@@ -361,8 +365,8 @@ class Executor:
                 "the robot may be elsewhere by now"
             )
         self._planner.check(state)
-        if self._corrector.is_used and self._lead_ns > 0:
-            check_odometry(self.action_spec, state)
+        if self._corrector is not None:
+            self._corrector.check(state)
         holds = self._followed_until(now_ns, state)
         self._start_anew(state, now_ns)
         self._motion.reset(state, now_ns, holds=holds)
@@ -395,32 +399,28 @@ class Executor:
         self._epoch += 1
         self._answers.clear()
         self._standstill = Standstill()
+        self._forget_rows()
+
+    def _forget_rows(self) -> None:
+        """Forget the rows that later ones would be blended with or corrected by."""
         self._blender.forget()
-        self._corrector.forget()
+        if self._corrector is not None:
+            self._corrector.forget()
 
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""
-        if self._handovers.off_plan:
-            return False  # the robot does not follow the rows that it would correct
-        return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, self._settled(now_ns))
+        if self._corrector is None or self._mode is not Mode.RUN or self._handovers.off_plan:
+            return False  # a robot whose parts are not on the plan does not follow the rows to correct
+        return self._corrector.is_due(self._settled(now_ns))
 
     def correct(self, observation: Observation, now_ns: int) -> None:
-        """Move the row due next by what the robot has just seen; call it before `tick`.
+        """Move the row due next by what the robot has just seen, see `Corrector`; call it before `tick`.
 
-        row k due = now                 row k + 1 due
-          ●──────────────────────────────●            planned
-          └──────────────────────────────○            sent: to the row plus its correction
-
-        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted. With
-        part latencies, the state is predicted as if every command sent had been carried out.
+        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted.
         InvalidValueError: the observation has another size than the head was trained on.
         """
-        if self._mode is Mode.RUN:
-            if self._lead_ns > 0 and observation.state.is_finite:
-                state = observation.state
-                state = _SENT_DONE.predict(state, self.timeline, state.t_ns + self._lead_ns)
-                observation = structs.replace(observation, state=state)
-            self._corrector.correct(self.timeline, observation, self._settled(now_ns))
+        if self._corrector is not None and self._mode is Mode.RUN:
+            self._corrector.correct(observation, self._settled(now_ns))
 
     def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
         """Brake to rest from what was sent last, within the limits, and stay there until `reset`."""
@@ -497,8 +497,7 @@ class Executor:
     def _brake(self) -> None:
         """Leave the plan: only a fresh chunk or a reset moves the robot again."""
         self._motion.is_braking = True
-        self._blender.forget()
-        self._corrector.forget()
+        self._forget_rows()
 
     # ---- the operator --------------------------------------------------------------------------
 
@@ -533,7 +532,8 @@ class Executor:
         if not self.is_armed:
             raise NotArmedError(f"no part can be taken over: {Cause.NOT_ARMED.value}")
         self._handovers.take(named, by)
-        self._corrector.forget()
+        if self._corrector is not None:
+            self._corrector.forget()
         return named
 
     def lead(self, wishes: Mapping[str, PartCommand], now_ns: int) -> None:

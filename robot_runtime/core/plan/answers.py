@@ -14,7 +14,6 @@ import numpy as np
 
 from robot_runtime.core.method.splice_parts import SplicePart
 from robot_runtime.core.plan.blend import Blender
-from robot_runtime.core.plan.correction import Corrector
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.far_rows import refuse_far
 from robot_runtime.core.plan.limits import Limits
@@ -98,20 +97,19 @@ class Answers:
         splice: SplicePart,
         timeline: ChunkTimeline,
         blender: Blender,
-        corrector: Corrector,
         counts: Counts,
         limits: Limits,
         lead_ns: int = 0,
     ) -> None:
         """
         splice: where in time an answer enters the timeline.
-        blender, corrector: blend its rows with the old plan, and correct them later.
+        blender: blends its rows with the old plan.
         limits: rows far outside them are refused.
         lead_ns: how far ahead of the clock rows are sent, see `PartLatency` [ns].
         """
         self._lead_ns = lead_ns
         self._spec, self._splice = spec, splice
-        self._timeline, self._blender, self._corrector = timeline, blender, corrector
+        self._timeline, self._blender = timeline, blender
         self._counts, self._limits = counts, limits
         self._pending: dict[int, Pending] = {}
         self._newest_id = -1
@@ -200,7 +198,6 @@ class Answers:
             source=source,
             is_complete=is_whole,
         )
-        self._corrector.add(source, chunk.rows, t0_ns=pending.t0_ns)
         self._counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
         pending.num_placed = waypoints.num_rows
         if seam.first_row is None:
