@@ -12,12 +12,11 @@ from robot_runtime.core.configuration import Configuration, known
 from robot_runtime.core.method.request_parts import Synchronous
 from robot_runtime.core.method.splice_parts import FromRowZero, NoCorrection, NotBeforePlanned
 from robot_runtime.core.motion import Motion, Moved
-from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
+from robot_runtime.core.plan.answers import Answers, FarRowsError, PartOutcome, Pending, Splice
 from robot_runtime.core.plan.blend import Blender
 from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.plan.correction import Corrector
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.far_rows import FarRowsError
 from robot_runtime.core.plan.part_latency import PartLatency
 from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.standstill import PATIENCE_NS, Standstill

@@ -31,8 +31,7 @@ from robot_runtime.evaluation.traces import LatencyTrace
 from robot_runtime.log.config import LogConfig
 from robot_runtime.log.start import start_log
 from robot_runtime.log.writer import RunLogWriter
-from robot_runtime.robot.control import ControlStep
-from robot_runtime.robot.held_still import HeldStill
+from robot_runtime.robot.control import ControlStep, HeldStill
 from robot_runtime.robot.telemetry import RunRecord
 
 Play = Generator[ChunkRequest, Answer, Episode]

@@ -36,20 +36,17 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.writer import RunLogWriter
-from robot_runtime.robot.asked_task import AskedTask
 from robot_runtime.robot.cameras import camera_threads, needed_cameras
-from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.client import NoPolicy, PolicyClient
 from robot_runtime.robot.config import RunConfig
-from robot_runtime.robot.control import ControlStep
+from robot_runtime.robot.control import ControlStep, HeldStill
 from robot_runtime.robot.counted_log import Logbook
-from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.link import ServerLink
 from robot_runtime.robot.logged_run import LoggedRun
-from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.operator import Operator
 from robot_runtime.robot.operator_queue import OperatorQueue
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.run_orders import RunOrders
+from robot_runtime.robot.run_orders import AskedTask, RunOrders
 from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
 from robot_runtime.robot.telemetry import MotionCheck, RunRecord
 from robot_runtime.robot.teleop_in_run import TeleopInRun

@@ -18,7 +18,7 @@ from robot_runtime.core.values.command import (
     PoseCommand,
 )
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
-from robot_runtime.robot.no_policy import method_without_person
+from robot_runtime.robot.client import method_without_policy
 from robot_runtime.teleop.config import TeleopConfig
 from robot_runtime.teleop.leading import Leading
 from robot_runtime.teleop.parts import followers_for
@@ -64,7 +64,7 @@ class Chain:
         self.executor = Executor(
             Configuration(
                 action_spec=spec,
-                method=method_without_person(),
+                method=method_without_policy(),
                 limits=limits,
                 control_period_ns=period_ns,
                 hand_pose=forward,
