@@ -92,7 +92,10 @@ _WITH_MORE = ("task TEXT", "take-over [PART ...]", "hand-back [PART ...]", "keep
 
 
 def parse_order(line: str) -> Order:
-    """Parse a line into an order, as in "stop" or "task fold the towel". UnknownNameError, InvalidValueError: it is none."""
+    """Parse a line into an order, as in "stop" or "task fold the towel".
+
+    UnknownNameError, InvalidValueError: it is none.
+    """
     word, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     match word:
