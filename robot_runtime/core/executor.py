@@ -10,7 +10,12 @@ from robot_runtime.core.arming import Arming
 from robot_runtime.core.authority import Authority, HandoverPhase, Handovers
 from robot_runtime.core.configuration import Configuration, known
 from robot_runtime.core.method.request_parts import Synchronous
-from robot_runtime.core.method.splice_parts import FromRowZero, NoCorrection, NotBeforePlanned
+from robot_runtime.core.method.splice_parts import (
+    FromRowZero,
+    NoCorrection,
+    NotBeforePlanned,
+    PerRowCorrection,
+)
 from robot_runtime.core.motion import Motion, Moved
 from robot_runtime.core.plan.answers import Answers, FarRowsError, PartOutcome, Pending, Splice
 from robot_runtime.core.plan.blend import Blender
@@ -46,7 +51,14 @@ COAST_ROWS = 2
 
 
 class Executor:
-    """Turns chunks and measured states into commands. One thread owns it."""
+    """Turns chunks and measured states into commands. One thread owns it.
+
+    A state machine (`core.safety`) over parts that know nothing of each other's state:
+
+        when to ask     RequestPlanner, Arming        answers    Answers, Blender ─► ChunkTimeline
+        what is sent    Motion, PartLatency           faults     StateWatch
+        who moves it    Handovers                     corrections, if the method has them    Corrector
+    """
 
     def __init__(self, configuration: Configuration) -> None:
         """InvalidValueError: the method's numbers do not fit the chunks of this policy, or the policy lacks a
@@ -65,29 +77,9 @@ class Executor:
         has_budget = not (self._waits_on_purpose or starts_on_arrival)
         lasts_ns = (spec.horizon - 1) * spec.dt_ns
         self._arming = Arming(c.arming, budget_ns=lasts_ns if has_budget else None)
-        self._planner = RequestPlanner(
-            part=c.method.request,
-            action_spec=spec,
-            max_inference_delay=c.max_inference_delay,
-            prefix_at_rest=c.prefix_at_rest,
-            hand_pose=known(c.hand_pose),
-            counts=self.counts,
-            coast_rows=_coast_rows(spec),
-            row_statistics=c.row_statistics,
-            starts_on_arrival=starts_on_arrival,
-            to_motion_ns=lead_ns,
-        )
+        self._planner = _planner(c, spec, self.counts, lead_ns, starts_on_arrival=starts_on_arrival)
         self._blender = Blender(c.method.blend, dt_ns=spec.dt_ns)
-        self._corrector: Corrector | None = None
-        if not isinstance(c.method.correction, NoCorrection):
-            self._corrector = Corrector(
-                c.method.correction,
-                known(c.correction_head),
-                action_spec=c.action_spec,
-                timeline=self.timeline,
-                counts=self.counts,
-                lead_ns=lead_ns,
-            )
+        self._corrector = _corrector(c, self.timeline, self.counts, lead_ns)
         self._answers = Answers(
             spec,
             splice=c.method.splice,
@@ -106,7 +98,6 @@ class Executor:
             counts=self.counts,
             period_ns=c.control_period_ns,
         )
-        self._limiter = self._motion.limiter
         self._handovers, self._watch = Handovers(f.part for f in spec.fields), StateWatch(c.state_limits)
         self._standstill = Standstill()
         self._still_since_ns = self._armed_ns = self._epoch = self._next_id = 0
@@ -141,7 +132,7 @@ class Executor:
         """Whether the command and, by now, the robot are stationary, and the plan has nothing left to run."""
         sent_ns = self.timeline.claimed_ns - self._parts.spread_ns
         is_over = self._motion.is_braking or self.timeline.phase(sent_ns) is Phase.REST
-        return is_over and self._limiter.is_at_rest and self._motion.has_followed(self._ticked_ns)
+        return is_over and self._motion.limiter.is_at_rest and self._motion.has_followed(self._ticked_ns)
 
     @property
     def last_splice(self) -> Splice | None:
@@ -151,12 +142,12 @@ class Executor:
     @property
     def clips(self) -> ClipTally:
         """What the command limiter has held back so far."""
-        return self._limiter.tally
+        return self._motion.limiter.tally
 
     @property
     def commanded(self) -> Command:
         """The last command; after `reset`, where the robot is."""
-        return self._limiter.sent
+        return self._motion.limiter.sent
 
     # ---- arming --------------------------------------------------------------------------------
 
@@ -375,7 +366,7 @@ class Executor:
         self._parts.forget()
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
-        self._motion.is_braking = not self._limiter.is_at_rest
+        self._motion.is_braking = not self._motion.limiter.is_at_rest
 
     def _followed_until(self, now_ns: int, state: RobotState) -> Collection[str]:
         """The parts whose controllers hold the last command; none after a pause of the control loop."""
@@ -463,7 +454,7 @@ class Executor:
             self._still_since_ns = now_ns + self._lead_ns
         command = self._motion.sent
         self._parts.note(command, now_ns)
-        self.counts.stalls = self._limiter.num_stalls
+        self.counts.stalls = self._motion.limiter.num_stalls
         followed = self._parts.followed(command, now_ns)
         if self._mode is not Mode.STOP and (lost := self._watch.follows(followed, state, now_ns)) is not None:
             self._on(lost)
@@ -586,7 +577,11 @@ class Executor:
     @property
     def _follows_no_more(self) -> bool:
         """Whether the parts that follow the plan are stationary, and have carried out their commands."""
-        rests = self._limiter.rests(self._handovers.on_plan) if self._handovers else self._limiter.is_at_rest
+        rests = (
+            self._motion.limiter.rests(self._handovers.on_plan)
+            if self._handovers
+            else self._motion.limiter.is_at_rest
+        )
         return rests and self._motion.has_followed(self._ticked_ns)
 
     def _time(self, now_ns: int = 0) -> int:
@@ -622,6 +617,39 @@ def _timeline(c: Configuration, spec: ActionSpec, lead_ns: int) -> ChunkTimeline
         holds_last=spec.timing is RowTiming.SENT,
         keeps_ns=lead_ns + c.state_limits.timeout_ns if lead_ns else 0,
     )
+
+
+def _planner(
+    c: Configuration, spec: ActionSpec, counts: Counts, lead_ns: int, *, starts_on_arrival: bool
+) -> RequestPlanner:
+    return RequestPlanner(
+        part=c.method.request,
+        action_spec=spec,
+        max_inference_delay=c.max_inference_delay,
+        prefix_at_rest=c.prefix_at_rest,
+        hand_pose=known(c.hand_pose),
+        counts=counts,
+        coast_rows=_coast_rows(spec),
+        row_statistics=c.row_statistics,
+        starts_on_arrival=starts_on_arrival,
+        to_motion_ns=lead_ns,
+    )
+
+
+def _corrector(c: Configuration, timeline: ChunkTimeline, counts: Counts, lead_ns: int) -> Corrector | None:
+    """The correction of rows on the robot, if the method has one."""
+    match c.method.correction:
+        case NoCorrection():
+            return None
+        case PerRowCorrection() as part:
+            return Corrector(
+                part,
+                known(c.correction_head),
+                action_spec=c.action_spec,
+                timeline=timeline,
+                counts=counts,
+                lead_ns=lead_ns,
+            )
 
 
 def _coast_rows(spec: ActionSpec) -> int:
