@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from robot_runtime.core.arming import ArmingRules
     from robot_runtime.core.camera_watch import CameraLimits
+    from robot_runtime.core.configuration import Configuration
     from robot_runtime.core.env import Env, EnvInfo, EnvStep, RobotEnv
     from robot_runtime.core.executor import Executor
     from robot_runtime.core.method.capabilities import Capabilities
@@ -85,6 +86,7 @@ _MODULE_OF = {
     "ChunkRequest": "core.policy",
     "ClampedPrefix": "core.method.sampler_parts",
     "Command": "core.values.command",
+    "Configuration": "core.configuration",
     "ConstantSchedule": "core.method.sampler_parts",
     "EndEffectorPose": "core.values.fields",
     "Env": "core.env",
@@ -164,6 +166,7 @@ __all__ = [
     "ChunkRequest",
     "ClampedPrefix",
     "Command",
+    "Configuration",
     "ConstantSchedule",
     "EndEffectorPose",
     "Env",

@@ -8,7 +8,7 @@ from robot_runtime.core.values.command import Command, JointCommand
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, Schema
 from robot_runtime.core.values.state import ArmState, BaseState, Observation, RobotState
 from robot_runtime.core.values.transforms import compose_planar
-from robot_runtime.robot.held_still import HeldStill
+from robot_runtime.robot.control import HeldStill
 
 TICK = 10_000_000
 SPEC = ActionSpec(fields=(JointPosition(1, part="arm"),), horizon=4, dt_ns=50_000_000)

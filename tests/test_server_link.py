@@ -11,9 +11,9 @@ from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.fields import GripperWidth, JointPosition
 from robot_runtime.core.values.schema import ArmSchema, GripperSchema, Schema
 from robot_runtime.robot.cameras import Cameras
+from robot_runtime.robot.client import NoPolicy
 from robot_runtime.robot.counted_log import Logbook
 from robot_runtime.robot.link import ServerLink
-from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived
 from robot_runtime.wire.messages import Readiness

@@ -53,12 +53,11 @@ from robot_runtime.keys import ServerKeys
 from robot_runtime.load_object import is_factory, is_object, load_made
 from robot_runtime.processes import torch_threads
 from robot_runtime.results import keep_text
-from robot_runtime.server.collector import Collector
-from robot_runtime.server.delay import Delay
+from robot_runtime.server.collector import Collector, keep_freed_memory
 from robot_runtime.server.door import checked_policy
-from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
+from robot_runtime.server.service import Delay
 from robot_runtime.server.warming import OPEN_NS
 from robot_runtime.signals import Ended
 from robot_runtime.transport.address import DEFAULT_ADDRESS, host_and_port

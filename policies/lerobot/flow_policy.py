@@ -27,7 +27,7 @@ from robot_runtime.core.method.sampler_parts import (
 )
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.state import Observation, RobotState
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 
 if TYPE_CHECKING:
     from policies.lerobot.flow import LeRobotFlow

@@ -29,7 +29,7 @@ from policies.lerobot.metadata import STATE, PolicyMetadata
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.dataset.recording import PICTURE, PICTURES, camera_of
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 
 logger = logging.getLogger(__name__)
 _OWN_LOADER = ("pi0", "pi05")

@@ -31,7 +31,7 @@ from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.state import Image, Observation
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 
 logger = logging.getLogger(__name__)
 SEEDS = (0, 1, 2)

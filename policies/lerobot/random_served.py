@@ -14,7 +14,7 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.dataset.recording import camera_of
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 
 ROWS_PER_S = 30
 _WORD = "pick"

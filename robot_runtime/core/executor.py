@@ -4,113 +4,101 @@ Observation ─► make_request ─► (wire, policy) ─► on_part ─► Chun
 """
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
+from dataclasses import replace
 
-from msgspec import structs
-
-from robot_runtime.core import journal as entry
-from robot_runtime.core.arming import ArmingRules
-from robot_runtime.core.assembly import Assembly
-from robot_runtime.core.authority import Authority, HandoverPhase
-from robot_runtime.core.journal import Configuration, Journal, LatencyKnown
-from robot_runtime.core.method.latency import LatencyEstimator
-from robot_runtime.core.method.request_parts import IntegratedDeltas
-from robot_runtime.core.method.table import Method
-from robot_runtime.core.motion import Moved
-from robot_runtime.core.plan.answers import PartOutcome, Pending, Splice
+from robot_runtime.core.arming import Arming
+from robot_runtime.core.authority import Authority, HandoverPhase, Handovers
+from robot_runtime.core.configuration import Configuration, known
+from robot_runtime.core.method.request_parts import Synchronous
+from robot_runtime.core.method.splice_parts import (
+    FromRowZero,
+    NoCorrection,
+    NotBeforePlanned,
+    PerRowCorrection,
+)
+from robot_runtime.core.motion import Motion, Moved
+from robot_runtime.core.plan.answers import Answers, FarRowsError, PartOutcome, Pending, Splice
+from robot_runtime.core.plan.blend import Blender
 from robot_runtime.core.plan.clip import ClipTally
-from robot_runtime.core.plan.correction import ResidualHead
-from robot_runtime.core.plan.far_rows import FarRowsError
-from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.predict import HandPose, StatePredictor, check_odometry
+from robot_runtime.core.plan.correction import Corrector
+from robot_runtime.core.plan.counts import Counts
+from robot_runtime.core.plan.part_latency import PartLatency
+from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.standstill import PATIENCE_NS, Standstill
-from robot_runtime.core.plan.timeline import Phase
-from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
+from robot_runtime.core.plan.timeline import ChunkTimeline, Phase
+from robot_runtime.core.plan.whole_body import bodies_for
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode, next_mode
-from robot_runtime.core.state_watch import StateLimits
+from robot_runtime.core.state_watch import StateWatch
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
     ActionSpec,
     ChunkPart,
+    RowTiming,
     command_at_state,
+    rests_of,
+    scales_of,
 )
 from robot_runtime.core.values.command import Command, PartCommand
-from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError, NotArmedError
 
 _STARVED = (Cause.PLAN_ENDED, Cause.RESET, Cause.ARMED, Cause.HANDED_BACK)
 _GOOD = (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN, PartOutcome.NOT_ARMED)
-_no_journal: Journal = lambda entry: None  # noqa: E731
-_SENT_DONE = StatePredictor(model=IntegratedDeltas())
+COAST_ROWS = 2
+"""Rows that coming to rest takes after the last one."""
 
 
 class Executor:
-    """Turns chunks and measured states into commands. One thread owns it."""
+    """Turns chunks and measured states into commands. One thread owns it.
 
-    def __init__(
-        self,
-        *,
-        action_spec: ActionSpec,
-        method: Method,
-        limits: Limits,
-        control_period_ns: int,
-        seed: int = 0,
-        state_limits: StateLimits | None = None,
-        request_deadline_ns: int = 5 * NS_PER_S,
-        max_inference_delay: int | None = None,
-        prefix_at_rest: bool = False,
-        hand_pose: HandPose | Mapping[str, HandPose] | None = None,
-        correction_head: ResidualHead | None = None,
-        whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
-        latency: LatencyEstimator | None = None,
-        row_statistics: RowStatistics | None = None,
-        part_latency_ns: Mapping[str, int] | None = None,
-        arming: ArmingRules | None = None,
-        journal: Journal | None = None,
-    ) -> None:
-        """
-        For the arguments see `Configuration`; None: the defaults.
+    A state machine (`core.safety`) over parts that know nothing of each other's state:
 
-        journal: receives every call that changes the executor, in order, with its result; see `core.journal`.
-        InvalidValueError: the method's numbers do not fit the chunks of this policy, or the policy lacks a
-            part; the policy commands a part that the limits do not declare.
-        """
-        self.latency = LatencyEstimator() if latency is None else latency
-        configuration = Configuration(
-            action_spec=action_spec,
-            method=method,
-            limits=limits,
-            control_period_ns=control_period_ns,
-            seed=seed,
-            state_limits=StateLimits() if state_limits is None else state_limits,
-            request_deadline_ns=request_deadline_ns,
-            max_inference_delay=max_inference_delay,
-            prefix_at_rest=prefix_at_rest,
-            hand_pose=hand_pose,
-            correction_head=correction_head,
-            whole_body=bodies_for(action_spec, whole_body),
-            latency=LatencyKnown.of(self.latency),
-            row_statistics=row_statistics,
-            part_latency_ns=part_latency_ns or {},
-            arming=arming,
+        when to ask     RequestPlanner, Arming        answers    Answers, Blender ─► ChunkTimeline
+        what is sent    Motion, PartLatency           faults     StateWatch
+        who moves it    Handovers                     corrections, if the method has them    Corrector
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        """InvalidValueError: the method's numbers do not fit the chunks of this policy, or the policy lacks a
+        part; the policy commands a part that the limits do not declare."""
+        bodies = bodies_for(configuration.action_spec, known(configuration.whole_body))
+        c = self.configuration = replace(configuration, whole_body=bodies)
+        c.limits.check(c.action_spec, resolves_hand=bodies)
+        spec = self.action_spec = c.action_spec.with_gripper_ranges(c.limits.gripper_ranges)
+        self.method, self.counts = c.method, Counts()
+        self._parts = PartLatency(c.part_latency_ns, spec)
+        lead_ns = self._lead_ns = self._parts.lead_ns
+        self.latency = c.latency.estimator(to_motion_ns=lead_ns)
+        self.timeline = _timeline(c, spec, lead_ns)
+        self._waits_on_purpose = isinstance(c.method.request, Synchronous)
+        starts_on_arrival = isinstance(c.method.splice, FromRowZero | NotBeforePlanned)
+        has_budget = not (self._waits_on_purpose or starts_on_arrival)
+        lasts_ns = (spec.horizon - 1) * spec.dt_ns
+        self._arming = Arming(c.arming, budget_ns=lasts_ns if has_budget else None)
+        self._planner = _planner(c, spec, self.counts, lead_ns, starts_on_arrival=starts_on_arrival)
+        self._blender = Blender(c.method.blend, dt_ns=spec.dt_ns)
+        self._corrector = _corrector(c, self.timeline, self.counts, lead_ns)
+        self._answers = Answers(
+            spec,
+            splice=c.method.splice,
+            timeline=self.timeline,
+            blender=self._blender,
+            counts=self.counts,
+            limits=c.limits,
+            lead_ns=lead_ns,
         )
-        self._journal = journal or _no_journal
-        made = Assembly(configuration)
-        self._journal(entry.Began(configuration))
-        self.action_spec, self.method = made.action_spec, method
-        self.counts, self.timeline = made.counts, made.timeline
-        self._parts, self._lead_ns = made.parts, made.parts.lead_ns
-        self.latency.to_motion_ns = self._lead_ns
-        self._are_sent, self._waits_on_purpose = made.are_sent, made.waits_on_purpose
-        self._arming, self._planner, self._answers = made.arming, made.planner, made.answers
-        self._blender, self._corrector = made.blender, made.corrector
-        self._motion, self._limiter = made.motion, made.motion.limiter
-        self._handovers, self._watch = made.handovers, made.watch
-        self._period_ns, self._seed = control_period_ns, seed
-        self._request_deadline_ns = request_deadline_ns
+        self._motion = Motion(
+            action_spec=spec,
+            timeline=self.timeline,
+            limits=c.limits,
+            parts=self._parts,
+            bodies=bodies,
+            counts=self.counts,
+            period_ns=c.control_period_ns,
+        )
+        self._handovers, self._watch = Handovers(f.part for f in spec.fields), StateWatch(c.state_limits)
         self._standstill = Standstill()
         self._still_since_ns = self._armed_ns = self._epoch = self._next_id = 0
         self._state: RobotState | None = None
@@ -125,9 +113,8 @@ class Executor:
         """Counts resets; answers from before the last one are void."""
         return self._epoch
 
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._journal(entry.EpochSet(epoch))
+    def set_epoch(self, epoch: int) -> None:
+        """Let requests belong to this epoch from here on."""
         self._epoch = epoch
 
     @property
@@ -145,7 +132,7 @@ class Executor:
         """Whether the command and, by now, the robot are stationary, and the plan has nothing left to run."""
         sent_ns = self.timeline.claimed_ns - self._parts.spread_ns
         is_over = self._motion.is_braking or self.timeline.phase(sent_ns) is Phase.REST
-        return is_over and self._limiter.is_at_rest and self._motion.has_followed(self._ticked_ns)
+        return is_over and self._motion.limiter.is_at_rest and self._motion.has_followed(self._ticked_ns)
 
     @property
     def last_splice(self) -> Splice | None:
@@ -155,12 +142,12 @@ class Executor:
     @property
     def clips(self) -> ClipTally:
         """What the command limiter has held back so far."""
-        return self._limiter.tally
+        return self._motion.limiter.tally
 
     @property
     def commanded(self) -> Command:
         """The last command; after `reset`, where the robot is."""
-        return self._limiter.sent
+        return self._motion.limiter.sent
 
     # ---- arming --------------------------------------------------------------------------------
 
@@ -186,7 +173,6 @@ class Executor:
         """
         if self.is_armed:
             return
-        self._journal(entry.Armed(now_ns))
         if why := self.why_not_armed(now_ns):
             raise NotArmedError(f"the robot cannot be armed: {why}")
         self._arming.arm()
@@ -197,11 +183,6 @@ class Executor:
 
     def wants_request(self, now_ns: int) -> bool:
         """Whether an observation should be taken and sent now."""
-        wants = self._wants_request(now_ns)
-        self._journal(entry.Looked(now_ns, wants))
-        return wants
-
-    def _wants_request(self, now_ns: int) -> bool:
         if self._mode is Mode.STOP or self._trouble is not None:
             return False
         if self._motion.is_braking and not self._follows_no_more:
@@ -223,8 +204,8 @@ class Executor:
             epoch=self.epoch,
             observation=observation,
             sampler=self.method.sampler,
-            seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
-            deadline_ns=self._request_deadline_ns,
+            seed=(self.configuration.seed * 1_000_003 + self._next_id) % 2**31,
+            deadline_ns=self.configuration.request_deadline_ns,
             in_flight=self._answers.open_ids,
         )
         request = plain  # the policy is not shown a plan that the robot does not follow
@@ -235,7 +216,6 @@ class Executor:
         self._arming.asked(observation.t_obs_ns)
         self._answers.expect(request, t_obs_ns=observation.t_obs_ns, t_oldest_ns=observation.t_oldest_ns)
         self._standstill.begin(request.request_id, observation.t_obs_ns)
-        self._journal(entry.Asked(observation, request))
         return request
 
     @property
@@ -245,13 +225,11 @@ class Executor:
 
     def ask_soon(self) -> None:
         """Send the next request as soon as the method allows, e.g. because the task has changed."""
-        self._journal(entry.AskedSoon())
         self._planner.reset()
 
     def on_request_failed(self, request_id: int) -> None:
         """Note that the answer will not come: expired, dropped, refused or lost with the server. After every
         further failure the robot waits longer before it asks again."""
-        self._journal(entry.RequestLost(request_id))
         self._fail(request_id)
 
     def _fail(self, request_id: int) -> None:
@@ -263,7 +241,6 @@ class Executor:
 
     def on_server_lost(self) -> None:
         """Void all open requests: the server is gone. The plan continues to its end."""
-        self._journal(entry.ServerLost())
         self._standstill.fail(self._standstill.waiting)
         self._standstill.is_server_gone = True
         self._arming.failed()
@@ -291,7 +268,7 @@ class Executor:
             self.action_spec,
             self.latency,
             now_ns=self._time(),
-            deadline_ns=self._request_deadline_ns,
+            deadline_ns=self.configuration.request_deadline_ns,
             is_over=self._mode is Mode.STOP,
         )
 
@@ -299,15 +276,12 @@ class Executor:
 
     def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
         """Take rows of an open answer into the plan; all others are refused here."""
-        before = self._answers.last_splice
         outcome = self._took(part, self._time(now_ns))
         self._standstill.ended(part.request_id, outcome)
         if outcome in (PartOutcome.INVALID, PartOutcome.FAR):
             self._fail(part.request_id)
         elif part.is_last and outcome in _GOOD:
             self._planner.succeeded()
-        after = self._answers.last_splice
-        self._journal(entry.PartCame(part, now_ns, outcome, after if after is not before else None))
         return outcome
 
     def _took(self, part: ChunkPart, now_ns: int) -> PartOutcome:
@@ -358,6 +332,8 @@ class Executor:
             self._planner.reset()
         if isinstance(placed, PartOutcome):
             return placed
+        if self._corrector is not None:
+            self._corrector.add(pending)
         self._handovers.freshen()
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
@@ -371,7 +347,6 @@ class Executor:
         begins where it is measured.
         InvalidValueError: the method rolls the state forward, and the state lacks what that needs.
         """
-        self._journal(entry.WasReset(state, now_ns))
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         if self._watch.is_stale(state, now_ns):
@@ -380,8 +355,8 @@ class Executor:
                 "the robot may be elsewhere by now"
             )
         self._planner.check(state)
-        if self._corrector.is_used and self._lead_ns > 0:
-            check_odometry(self.action_spec, state)
+        if self._corrector is not None:
+            self._corrector.check(state)
         holds = self._followed_until(now_ns, state)
         self._start_anew(state, now_ns)
         self._motion.reset(state, now_ns, holds=holds)
@@ -391,7 +366,7 @@ class Executor:
         self._parts.forget()
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
-        self._motion.is_braking = not self._limiter.is_at_rest
+        self._motion.is_braking = not self._motion.limiter.is_at_rest
 
     def _followed_until(self, now_ns: int, state: RobotState) -> Collection[str]:
         """The parts whose controllers hold the last command; none after a pause of the control loop."""
@@ -405,7 +380,7 @@ class Executor:
         self._planner.begin_anew()
         self._state, self._still_since_ns = state, now_ns
         # Where rows are sent when they are due, the first is sent at once: nothing was sent yet.
-        resting_ns = now_ns - 1 if self._are_sent else now_ns
+        resting_ns = now_ns - 1 if self.action_spec.timing is RowTiming.SENT else now_ns
         here = command_at_state(self.action_spec, state)
         self.timeline.rest_at(here, resting_ns, claimed_ns=resting_ns + self._lead_ns)
 
@@ -414,37 +389,31 @@ class Executor:
         self._epoch += 1
         self._answers.clear()
         self._standstill = Standstill()
+        self._forget_rows()
+
+    def _forget_rows(self) -> None:
+        """Forget the rows that later ones would be blended with or corrected by."""
         self._blender.forget()
-        self._corrector.forget()
+        if self._corrector is not None:
+            self._corrector.forget()
 
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""
-        if self._handovers.off_plan:
-            return False  # the robot does not follow the rows that it would correct
-        return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, self._settled(now_ns))
+        if self._corrector is None or self._mode is not Mode.RUN or self._handovers.off_plan:
+            return False  # a robot whose parts are not on the plan does not follow the rows to correct
+        return self._corrector.is_due(self._settled(now_ns))
 
     def correct(self, observation: Observation, now_ns: int) -> None:
-        """Move the row due next by what the robot has just seen; call it before `tick`.
+        """Move the row due next by what the robot has just seen, see `Corrector`; call it before `tick`.
 
-        row k due = now                 row k + 1 due
-          ●──────────────────────────────●            planned
-          └──────────────────────────────○            sent: to the row plus its correction
-
-        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted. With
-        part latencies, the state is predicted as if every command sent had been carried out.
+        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted.
         InvalidValueError: the observation has another size than the head was trained on.
         """
-        self._journal(entry.Corrected(observation, now_ns))
-        if self._mode is Mode.RUN:
-            if self._lead_ns > 0 and observation.state.is_finite:
-                state = observation.state
-                state = _SENT_DONE.predict(state, self.timeline, state.t_ns + self._lead_ns)
-                observation = structs.replace(observation, state=state)
-            self._corrector.correct(self.timeline, observation, self._settled(now_ns))
+        if self._corrector is not None and self._mode is Mode.RUN:
+            self._corrector.correct(observation, self._settled(now_ns))
 
     def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
         """Brake to rest from what was sent last, within the limits, and stay there until `reset`."""
-        self._journal(entry.Stopped(cause))
         self._on(cause)
 
     def tick(self, state: RobotState, now_ns: int) -> Tick:
@@ -453,17 +422,12 @@ class Executor:
         A clock that stops, or goes back by up to a control period, is counted, and time advances by the
         control period. One that goes back farther is followed: the robot holds and asks anew.
         """
-        tick = self._tick(state, now_ns)
-        self._journal(entry.Ticked(state, now_ns, tick))
-        return tick
-
-    def _tick(self, state: RobotState, now_ns: int) -> Tick:
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
             self.counts.clock_steps_back += 1
-            if self._ticked_ns - now_ns > self._period_ns:
+            if self._ticked_ns - now_ns > self.configuration.control_period_ns:
                 self._go_back_to(now_ns)
             else:
-                now_ns = self._ticked_ns + self._period_ns
+                now_ns = self._ticked_ns + self.configuration.control_period_ns
         self._ticked_ns = now_ns
         self._trouble = self._watch.look(state, now_ns)
         if self._trouble is not None:
@@ -490,7 +454,7 @@ class Executor:
             self._still_since_ns = now_ns + self._lead_ns
         command = self._motion.sent
         self._parts.note(command, now_ns)
-        self.counts.stalls = self._limiter.num_stalls
+        self.counts.stalls = self._motion.limiter.num_stalls
         followed = self._parts.followed(command, now_ns)
         if self._mode is not Mode.STOP and (lost := self._watch.follows(followed, state, now_ns)) is not None:
             self._on(lost)
@@ -523,8 +487,7 @@ class Executor:
     def _brake(self) -> None:
         """Leave the plan: only a fresh chunk or a reset moves the robot again."""
         self._motion.is_braking = True
-        self._blender.forget()
-        self._corrector.forget()
+        self._forget_rows()
 
     # ---- the operator --------------------------------------------------------------------------
 
@@ -538,6 +501,10 @@ class Executor:
         """Parts that the operator has taken over."""
         return self._handovers.taken
 
+    def named(self, parts: Collection[str]) -> tuple[str, ...]:
+        """These parts, () all. UnknownNameError: the policy does not move one of them."""
+        return self._handovers.named(parts)
+
     def take_over(
         self, parts: Collection[str], now_ns: int, *, by: Authority = Authority.HUMAN
     ) -> tuple[str, ...]:
@@ -548,15 +515,15 @@ class Executor:
         NotArmedError: the robot is not armed. InvalidValueError: it is stopped, or its state cannot be
         trusted. UnknownNameError: the policy does not move that part.
         """
-        named = self._handovers.named(parts)
-        self._journal(entry.TookOver(named, now_ns, by))
+        named = self.named(parts)
         if self._mode is Mode.STOP or self._trouble is not None:
             why = self._cause if self._trouble is None else self._trouble
             raise InvalidValueError(f"no part can be taken over now: {why.value}")
         if not self.is_armed:
             raise NotArmedError(f"no part can be taken over: {Cause.NOT_ARMED.value}")
         self._handovers.take(named, by)
-        self._corrector.forget()
+        if self._corrector is not None:
+            self._corrector.forget()
         return named
 
     def lead(self, wishes: Mapping[str, PartCommand], now_ns: int) -> None:
@@ -565,23 +532,18 @@ class Executor:
         wishes: each of the kind that its part's commands have; parts that were not taken over are ignored.
         InvalidValueError: another kind, or size; all parts that were taken over come to rest.
         """
-        self._journal(entry.Led(MappingProxyType(dict(wishes)), now_ns))
         self._handovers.lead({})
         self._handovers.lead(self._motion.checked(wishes, self._handovers.taken))
 
     def say_phase(self, parts: Collection[str], phase: HandoverPhase) -> None:
         """Declare that the operator recovers, or corrects. InvalidValueError: the operator cannot declare
         it."""
-        named = self._handovers.named(parts) if parts else self._handovers.taken
-        self._journal(entry.PhaseSaid(named, phase))
-        self._handovers.say(named, phase)
+        self._handovers.say(self.named(parts) if parts else self._handovers.taken, phase)
 
     def hand_back(self, parts: Collection[str], now_ns: int) -> tuple[str, ...]:
         """Give these parts back to the policy, () all taken over; returns them. They come to rest, and hold
         until rows run of a chunk that is requested then. UnknownNameError: there is no such part."""
-        named = self._handovers.named(parts)
-        self._journal(entry.HandedBack(named, now_ns))
-        return self._handovers.release(named)
+        return self._handovers.release(self.named(parts))
 
     def _shared(self, state: RobotState, now_ns: int) -> Moved:
         """Run a tick of a robot with parts that are not the policy's."""
@@ -615,7 +577,11 @@ class Executor:
     @property
     def _follows_no_more(self) -> bool:
         """Whether the parts that follow the plan are stationary, and have carried out their commands."""
-        rests = self._limiter.rests(self._handovers.on_plan) if self._handovers else self._limiter.is_at_rest
+        rests = (
+            self._motion.limiter.rests(self._handovers.on_plan)
+            if self._handovers
+            else self._motion.limiter.is_at_rest
+        )
         return rests and self._motion.has_followed(self._ticked_ns)
 
     def _time(self, now_ns: int = 0) -> int:
@@ -641,3 +607,50 @@ class Executor:
                 self._brake()
         if self._mode is Mode.HOLD and not self.is_armed:
             self._cause = Cause.NOT_ARMED
+
+
+def _timeline(c: Configuration, spec: ActionSpec, lead_ns: int) -> ChunkTimeline:
+    return ChunkTimeline(
+        coast_ns=_coast_rows(spec) * spec.dt_ns,
+        scales=scales_of(spec),
+        rests=rests_of(spec),
+        holds_last=spec.timing is RowTiming.SENT,
+        keeps_ns=lead_ns + c.state_limits.timeout_ns if lead_ns else 0,
+    )
+
+
+def _planner(
+    c: Configuration, spec: ActionSpec, counts: Counts, lead_ns: int, *, starts_on_arrival: bool
+) -> RequestPlanner:
+    return RequestPlanner(
+        part=c.method.request,
+        action_spec=spec,
+        max_inference_delay=c.max_inference_delay,
+        prefix_at_rest=c.prefix_at_rest,
+        hand_pose=known(c.hand_pose),
+        counts=counts,
+        coast_rows=_coast_rows(spec),
+        row_statistics=c.row_statistics,
+        starts_on_arrival=starts_on_arrival,
+        to_motion_ns=lead_ns,
+    )
+
+
+def _corrector(c: Configuration, timeline: ChunkTimeline, counts: Counts, lead_ns: int) -> Corrector | None:
+    """The correction of rows on the robot, if the method has one."""
+    match c.method.correction:
+        case NoCorrection():
+            return None
+        case PerRowCorrection() as part:
+            return Corrector(
+                part,
+                known(c.correction_head),
+                action_spec=c.action_spec,
+                timeline=timeline,
+                counts=counts,
+                lead_ns=lead_ns,
+            )
+
+
+def _coast_rows(spec: ActionSpec) -> int:
+    return 1 if spec.timing is RowTiming.SENT else COAST_ROWS

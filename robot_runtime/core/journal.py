@@ -1,120 +1,28 @@
-"""The inputs of an `Executor`, in order, as frozen values: `Entry`. Fed to another one, with the same
+"""Records an executor: `RecordedExecutor` passes each call that changes it, and its result, to a journal.
+
+    caller ─► RecordedExecutor ─► Executor
+                    │
+                    └─ Entry ─► journal (the run's log)
+
+The entries are the inputs of an `Executor`, in order, as frozen values. Fed to another one, with the same
 `Configuration`, they give the same commands to the last bit.
-
-    Executor(..., journal=entries.append)      every call that changes it, and its result
-
-The receiver keeps references to values that no longer change; nothing is copied or encoded in the control
-thread.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
-from robot_runtime.core.arming import ArmingRules
 from robot_runtime.core.authority import Authority, HandoverPhase
-from robot_runtime.core.method.latency import LatencyEstimator
-from robot_runtime.core.method.table import Method
+from robot_runtime.core.configuration import Configuration
+from robot_runtime.core.executor import Executor
 from robot_runtime.core.plan.answers import PartOutcome, Splice
-from robot_runtime.core.plan.correction import ResidualHead
-from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.predict import HandPose
-from robot_runtime.core.plan.whole_body import WholeBody
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause
-from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.tick import Tick
-from robot_runtime.core.values.action import ActionSpec, ChunkPart
+from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.command import PartCommand
-from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.state import Observation, RobotState
-from robot_runtime.errors import InvalidValueError
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """Placeholder for what a log cannot hold: an object or a function of the user's."""
-
-    text: str
-    """A description of it."""
-
-
-def known(value: Any) -> Any:
-    """The value, or mapping of values, itself. InvalidValueError: one is `Foreign`."""
-    match value:
-        case Foreign(text=text):
-            raise InvalidValueError(f"a log could not hold {text}")
-        case Mapping():
-            return {name: known(each) for name, each in value.items()}
-    return value
-
-
-@dataclass(frozen=True, kw_only=True)
-class LatencyKnown:
-    """The memory of a `LatencyEstimator` that an executor started with."""
-
-    window: int
-    skips_first: bool
-    is_cold: bool
-    """Whether the next latency is the first, and left out."""
-    samples_ns: tuple[int, ...]
-
-    @classmethod
-    def of(cls, estimator: LatencyEstimator) -> "LatencyKnown":
-        """The estimator's memory as it is now."""
-        window, skips_first, is_cold, samples = estimator.memory
-        return cls(window=window, skips_first=skips_first, is_cold=is_cold, samples_ns=samples)
-
-    def estimator(self) -> LatencyEstimator:
-        """A new estimator with this memory."""
-        out = LatencyEstimator(window=self.window, skips_first=self.skips_first)
-        if not self.is_cold:
-            out.warm()
-        for each in self.samples_ns:
-            out.add(each)
-        return out
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Configuration:
-    """The arguments that an executor was made with, by their names."""
-
-    action_spec: ActionSpec
-    method: Method
-    limits: Limits
-    """Limits of every part that the policy commands; no command exceeds them."""
-    control_period_ns: int
-    """`tick` is called once per period [ns]; a command goes as far as the limits allow in one, however long
-    ago the last one was."""
-    seed: int
-    """Seed of the policy's noise; request k has a seed made from it and k."""
-    state_limits: StateLimits
-    """What makes the robot hold or stop because of what it measures."""
-    request_deadline_ns: int
-    """An answer that takes longer is given up [ns]."""
-    max_inference_delay: int | None
-    """Most rows of delay the policy was trained for; a longer latency is treated as that many rows and
-    counted (`counts.delays_clamped`). None: the method needs no such training."""
-    prefix_at_rest: bool
-    """Whether the policy was trained with prefixes of a stationary robot; if not, requests carry none as long
-    as the robot is stationary."""
-    hand_pose: HandPose | Foreign | Mapping[str, HandPose | Foreign] | None
-    """Forward kinematics of "arm", or by part, for methods that roll a plan of joints forward."""
-    correction_head: ResidualHead | Foreign | None
-    """For methods that correct rows on the robot; others leave it alone."""
-    whole_body: Mapping[str, WholeBody | Foreign]
-    """Resolves end-effector poses into joints against the measured base, by arm; for an arm without one the
-    driver does. Arms that the policy moves otherwise need none."""
-    latency: LatencyKnown
-    """What is known of the inference delay before the first request."""
-    row_statistics: RowStatistics | None
-    """Statistics of the rows the policy was trained on, to recognize a prefix that is foreign to it."""
-    part_latency_ns: Mapping[str, int]
-    """From command to motion, by part: its rows are sent that much earlier [ns]."""
-    arming: ArmingRules | None
-    """Conditions for arming; None: the robot is always armed."""
 
 
 class Began(Struct, frozen=True, gc=False):
@@ -251,4 +159,100 @@ Entry = (
     | Ticked
 )
 Journal = Callable[[Entry], object]
-"""Receives an entry; called by the control thread, so it returns at once."""
+"""Receives an entry; called by the control thread, so it returns at once. The values in an entry no longer
+change: it can keep references to them, and the control thread copies and encodes nothing."""
+
+
+class RecordedExecutor(Executor):
+    """An executor whose calls go to a journal.
+
+    A call that the executor may refuse is recorded before it is made, one with a result after it. The
+    executor itself uses none of these methods, so each entry is a call from outside.
+    """
+
+    def __init__(self, configuration: Configuration, journal: Journal) -> None:
+        """InvalidValueError: as of `Executor`; then nothing is recorded."""
+        super().__init__(configuration)
+        self._journal = journal
+        journal(Began(self.configuration))
+
+    def set_epoch(self, epoch: int) -> None:
+        self._journal(EpochSet(epoch))
+        super().set_epoch(epoch)
+
+    def reset(self, state: RobotState, now_ns: int) -> None:
+        self._journal(WasReset(state, now_ns))
+        super().reset(state, now_ns)
+
+    def arm(self, now_ns: int) -> None:
+        if not self.is_armed:
+            self._journal(Armed(now_ns))
+        super().arm(now_ns)
+
+    def wants_request(self, now_ns: int) -> bool:
+        wants = super().wants_request(now_ns)
+        self._journal(Looked(now_ns, wants))
+        return wants
+
+    def make_request(self, observation: Observation) -> ChunkRequest:
+        request = super().make_request(observation)
+        self._journal(Asked(observation, request))
+        return request
+
+    def ask_soon(self) -> None:
+        self._journal(AskedSoon())
+        super().ask_soon()
+
+    def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
+        before = self.last_splice
+        outcome = super().on_part(part, now_ns)
+        after = self.last_splice
+        self._journal(PartCame(part, now_ns, outcome, after if after is not before else None))
+        return outcome
+
+    def on_request_failed(self, request_id: int) -> None:
+        self._journal(RequestLost(request_id))
+        super().on_request_failed(request_id)
+
+    def on_server_lost(self) -> None:
+        self._journal(ServerLost())
+        super().on_server_lost()
+
+    def correct(self, observation: Observation, now_ns: int) -> None:
+        self._journal(Corrected(observation, now_ns))
+        super().correct(observation, now_ns)
+
+    def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
+        self._journal(Stopped(cause))
+        super().stop(cause)
+
+    def take_over(
+        self, parts: Collection[str], now_ns: int, *, by: Authority = Authority.HUMAN
+    ) -> tuple[str, ...]:
+        named = self.named(parts)
+        self._journal(TookOver(named, now_ns, by))
+        return super().take_over(named, now_ns, by=by)
+
+    def lead(self, wishes: Mapping[str, PartCommand], now_ns: int) -> None:
+        self._journal(Led(MappingProxyType(dict(wishes)), now_ns))
+        super().lead(wishes, now_ns)
+
+    def say_phase(self, parts: Collection[str], phase: HandoverPhase) -> None:
+        named = self.named(parts) if parts else self.taken_over
+        self._journal(PhaseSaid(named, phase))
+        super().say_phase(named, phase)
+
+    def hand_back(self, parts: Collection[str], now_ns: int) -> tuple[str, ...]:
+        named = self.named(parts)
+        self._journal(HandedBack(named, now_ns))
+        return super().hand_back(named, now_ns)
+
+    def tick(self, state: RobotState, now_ns: int) -> Tick:
+        tick = super().tick(state, now_ns)
+        self._journal(Ticked(state, now_ns, tick))
+        return tick
+
+
+def make_executor(configuration: Configuration, journal: Journal | None) -> Executor:
+    """Make an executor, recorded if there is a journal. InvalidValueError: as of `Executor`."""
+    return Executor(configuration) if journal is None else RecordedExecutor(configuration, journal)

@@ -103,8 +103,10 @@ class PolicyInfo:
         ]
 
     def run_by(self, method: Method) -> ExecutorTerms:
-        """Arguments for `Executor(**info.run_by(method), limits=..., ...)`. InvalidValueError: the method
-        cannot run it."""
+        """Arguments for `Configuration(**info.run_by(method), limits=..., ...)` of an executor.
+
+        InvalidValueError: the method cannot run it.
+        """
         can = self.capabilities
         return {
             "action_spec": self.action_spec,

@@ -8,9 +8,11 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.env import EnvInfo, RobotEnv
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
+from robot_runtime.core.journal import make_executor
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.orders import TakenOrder
 from robot_runtime.core.plan.correction import ResidualHead
@@ -29,8 +31,7 @@ from robot_runtime.evaluation.traces import LatencyTrace
 from robot_runtime.log.config import LogConfig
 from robot_runtime.log.start import start_log
 from robot_runtime.log.writer import RunLogWriter
-from robot_runtime.robot.control import ControlStep
-from robot_runtime.robot.held_still import HeldStill
+from robot_runtime.robot.control import ControlStep, HeldStill
 from robot_runtime.robot.telemetry import RunRecord
 
 Play = Generator[ChunkRequest, Answer, Episode]
@@ -83,18 +84,20 @@ def play(
     server = DelayedPolicy(trace, spec=aligned.action_spec, seed=seed, sampling_share=sampling_share)
     kept = None if log is None else _started(log, info, aligned, method, seed)
     with nullcontext() if kept is None else kept:
-        executor = Executor(
-            **aligned.run_by(method),
-            limits=info.limits,
-            control_period_ns=info.control_period_ns,
-            seed=seed,
-            request_deadline_ns=trace.deadline_ns,
-            hand_pose=info.hand_pose,
-            correction_head=correction_head,
-            whole_body=info.whole_body,
-            latency=server.probed(method.sampler),
-            part_latency_ns=info.latency_ns,
-            journal=None if kept is None else kept.note,
+        executor = make_executor(
+            Configuration(
+                **aligned.run_by(method),
+                limits=info.limits,
+                control_period_ns=info.control_period_ns,
+                seed=seed,
+                request_deadline_ns=trace.deadline_ns,
+                hand_pose=info.hand_pose,
+                correction_head=correction_head,
+                whole_body=info.whole_body,
+                latency=server.probed(method.sampler).known,
+                part_latency_ns=info.latency_ns,
+            ),
+            None if kept is None else kept.note,
         )
         record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)
         link = VirtualLink(executor, server, env, aligned.schema.cameras)

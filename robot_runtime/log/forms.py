@@ -26,8 +26,9 @@ from msgspec.msgpack import Decoder, Encoder, Ext
 from robot_runtime.core import journal, orders
 from robot_runtime.core.arming import ArmingRules
 from robot_runtime.core.authority import Authority, HandoverPhase
-from robot_runtime.core.journal import Foreign
+from robot_runtime.core.configuration import Configuration, Foreign
 from robot_runtime.core.method import request_parts, sampler_parts, splice_parts
+from robot_runtime.core.method.latency import LatencyKnown
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan import limits
 from robot_runtime.core.plan.answers import PartOutcome, Splice
@@ -109,7 +110,7 @@ def _classes() -> list[type]:
         ChunkRequest, StateLimits, Tick, RowStatistics, Foreign, HandPoseOf, Joint,
         action.ActionSpec, action.ChunkPart, command.Command, state.RobotState, state.Observation,
         limits.Limits, limits.MotionLimits, limits.SpeedCurve,
-        journal.Configuration, journal.LatencyKnown,
+        Configuration, LatencyKnown,
     ]  # fmt: skip
     return [*dict.fromkeys([*parts, *enums, *others])]
 

@@ -82,7 +82,8 @@ class RecordedWay:
         times_ns = np.array([tick.now_ns for tick, _ in steps])
         parts = [part for part in commands[0].parts if all(part in each.parts for each in commands)]
         whole = log.configuration.whole_body
-        bodies = {part: body for part, body in whole.items() if isinstance(body, WholeBody)}
+        given = whole if isinstance(whole, Mapping) else {}  # an executor's configuration has them by arm
+        bodies = {part: body for part, body in given.items() if isinstance(body, WholeBody)}
         columns = dict(_column(part, commands, bodies.get(part)) for part in parts)
         if not columns:
             raise InvalidValueError(f"{log.path}: no part was commanded all through episode {episode}")

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as replaced
 
-from robot_runtime.core.journal import Asked, Began, Configuration, Entry, Looked, PartCame, Ticked
+from robot_runtime.core.configuration import Configuration
+from robot_runtime.core.journal import Asked, Began, Entry, Looked, PartCame, Ticked
 from robot_runtime.core.orders import EpisodeMark, Outcome, TakenOrder
 from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.tick import Tick

@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from robot_runtime.core.configuration import Configuration, Foreign
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.journal import (
     Armed,
     Asked,
     AskedSoon,
     Began,
-    Configuration,
     Corrected,
     Entry,
     EpochSet,
-    Foreign,
     HandedBack,
     Led,
     Looked,
@@ -70,13 +69,10 @@ def executor_of(configuration: Configuration, *, robot: Any = None) -> Executor:
     robot: provides what the log cannot hold, functions and objects of the user's.
     InvalidValueError: something is missing, and is named.
     """
-    own = {name: getattr(configuration, name) for name in Configuration.__dataclass_fields__}
-    own["latency"] = configuration.latency.estimator()
     if robot is not None:
-        for name in ("hand_pose", "whole_body"):
-            if _foreign_in(own[name]):
-                own[name] = getattr(robot, name)
-    missing = {name: text for name, value in own.items() if (text := _foreign_in(value))}
+        lacking = [n for n in ("hand_pose", "whole_body") if _foreign_in(getattr(configuration, n))]
+        configuration = replace(configuration, **{name: getattr(robot, name) for name in lacking})
+    missing = {name: text for name, value in vars(configuration).items() if (text := _foreign_in(value))}
     if "correction_head" in missing:
         raise InvalidValueError(
             "this run was corrected by a head of your own, which a log cannot hold: "
@@ -88,7 +84,7 @@ def executor_of(configuration: Configuration, *, robot: Any = None) -> Executor:
             f"this log does not hold all of its robot: {what}. Name the robot that has it: "
             "--robot path/to/file.py:robot"
         )
-    return Executor(**own)
+    return Executor(configuration)
 
 
 def replay_log(
@@ -152,7 +148,7 @@ def _done(executor: Executor, entry: Entry) -> tuple[Any, Any]:
     """The result in the log, and that of the replay; None where there is none."""
     match entry:
         case EpochSet(epoch=epoch):
-            executor.epoch = epoch
+            executor.set_epoch(epoch)
         case WasReset(state=state, now_ns=now_ns):
             with contextlib.suppress(ValueError):  # as then
                 executor.reset(state, now_ns)

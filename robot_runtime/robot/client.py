@@ -22,8 +22,10 @@ import numpy as np
 
 from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
+from robot_runtime.core.method.table import Method, method_named
 from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.values.action import NS_PER_S, ActionChunk
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionChunk, ActionSpec
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
@@ -377,3 +379,36 @@ class PolicyClient:
 def _why_lost(events: list[Event]) -> str:
     """Return the reason why the session ended, if one of the events has it."""
     return next((event.reason for event in events if isinstance(event, ServerLost)), "")
+
+
+class NoPolicy:
+    """Takes the place of a `PolicyClient` in a run without a policy: no thread, no socket, no event."""
+
+    thread_id: int | None = None
+
+    def __init__(self, schema: Schema) -> None:
+        """schema: of the robot."""
+        self.schema = schema
+
+    def wait_until_ready(self, timeout_s: float = 0.0) -> Welcome:
+        """Return a policy that would move every part with its usual commands, and use all cameras."""
+        spec = ActionSpec(fields=self.schema.action_fields, horizon=2, dt_ns=50 * NS_PER_MS)
+        info = PolicyInfo(name="no policy", action_spec=spec, schema=self.schema)
+        return Welcome(info=info, heartbeat_ns=1)
+
+    def new_epochs(self) -> int:
+        return 1 << 32
+
+    def events(self) -> list[Event]:
+        return []
+
+    def submit(self, request: ChunkRequest) -> None:
+        raise RuntimeError("a run without a policy takes no requests")
+
+    def close(self) -> None:
+        """Do nothing: nothing was opened."""
+
+
+def method_without_policy() -> Method:
+    """Return the method with which an executor waits for chunks that never come."""
+    return method_named("synchronous")

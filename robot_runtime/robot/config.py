@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.arming import ArmingRules
@@ -17,13 +18,23 @@ from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.log.config import LogConfig
-from robot_runtime.robot.after_release import AfterRelease
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.telemetry import KEPT_TICKS
 from robot_runtime.robot.watched_switch import check_hold_to_run, check_switch
 from robot_runtime.teleop.config import TeleopConfig
 from robot_runtime.teleop.watched import check_teleoperator
 from robot_runtime.transport.address import DEFAULT_ADDRESS
+
+
+class AfterRelease(Enum):
+    """An option of the session. Labels that depend on what the policy does after an intervention need
+    CONTINUE; recovery-and-correction data (RaC) ends the episode there."""
+
+    CONTINUE = "continue"
+    """The policy and the episode continue."""
+    END = "end"
+    """The episode ends, UNKNOWN until its outcome is reported, and the robot holds until a reset."""
+
 
 _logger = logging.getLogger("robot_runtime.robot.run")
 MAX_HZ = 10_000.0

@@ -18,9 +18,8 @@ from robot_runtime.distribution import Distribution
 from robot_runtime.log.entries import Arrived
 from robot_runtime.log.writer import RunLogWriter
 from robot_runtime.robot.cameras import CAMERAS_BACK, Cameras
-from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.client import NoPolicy, PolicyClient
 from robot_runtime.robot.counted_log import Logbook
-from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Dropped, DropReason, Readiness, RefusalCode, Refused, Welcome

@@ -26,10 +26,9 @@ from robot_runtime.core.values.mismatches import check_task
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
 from robot_runtime.robot.check import BY_HAND, check_robot, outside_limits
-from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.client import NoPolicy, PolicyClient, method_without_policy
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.lease import Lease
-from robot_runtime.robot.no_policy import NoPolicy, method_without_person
 from robot_runtime.robot.orderly_end import OrderlyEnd
 from robot_runtime.robot.probe import choose_for, latency_for, latency_line
 from robot_runtime.robot.runner import Runner
@@ -87,7 +86,7 @@ class Session(RunConfig):
     def _connected(self, state: RobotState, opened: ExitStack) -> Runner:
         observation = self.observation(state)
         if self.policy is None:
-            return self._without_person(state, opened)
+            return self._without_policy(state, opened)
         address, name = server_and_name(self.policy)
         client = PolicyClient(
             address,
@@ -112,10 +111,10 @@ class Session(RunConfig):
         opened.callback(runner.close)
         return runner
 
-    def _without_person(self, state: RobotState, opened: ExitStack) -> Runner:
+    def _without_policy(self, state: RobotState, opened: ExitStack) -> Runner:
         """Make the runner of a run in which a person drives all parts."""
         client = NoPolicy(self.robot.schema(state))
-        runner = Runner(self, client, client.wait_until_ready(), method=method_without_person())
+        runner = Runner(self, client, client.wait_until_ready(), method=method_without_policy())
         opened.callback(runner.close)
         self.say("no policy is asked: a person drives")
         return runner

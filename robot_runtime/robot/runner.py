@@ -23,32 +23,36 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
+from robot_runtime.core.journal import make_executor
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
+from robot_runtime.core.orders import EpisodeMark, TakenOrder
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.safety import ENDS, Cause, Mode
 from robot_runtime.core.state_watch import not_finite
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.log.config import LogConfig
+from robot_runtime.log.entries import Line, Timed
+from robot_runtime.log.start import start_log
 from robot_runtime.log.writer import RunLogWriter
-from robot_runtime.robot.asked_task import AskedTask
 from robot_runtime.robot.cameras import camera_threads, needed_cameras
-from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.client import NoPolicy, PolicyClient
 from robot_runtime.robot.config import RunConfig
-from robot_runtime.robot.control import ControlStep
+from robot_runtime.robot.control import ControlStep, HeldStill
 from robot_runtime.robot.counted_log import Logbook
-from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.link import ServerLink
-from robot_runtime.robot.logged_run import LoggedRun
-from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.operator import Operator
 from robot_runtime.robot.operator_queue import OperatorQueue
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.run_orders import RunOrders
-from robot_runtime.robot.scheduling import LateCause, Pacer, real_time_thread
+from robot_runtime.robot.run_orders import AskedTask, RunOrders
+from robot_runtime.robot.scheduling import LateCause, Pacer, TickTiming, real_time_thread
 from robot_runtime.robot.telemetry import MotionCheck, RunRecord
 from robot_runtime.robot.teleop_in_run import TeleopInRun
 from robot_runtime.wire.messages import Welcome
@@ -57,6 +61,77 @@ logger = logging.getLogger(__name__)
 
 FAR_ANSWERS = "the policy's answers lie far outside the robot's ranges"
 """The start of the fault of such a run."""
+
+
+class LoggedRun:
+    """The log of one run, from before its executor is made, with what the executor does not record; the
+    control thread owns it."""
+
+    def __init__(
+        self,
+        log: LogConfig,
+        run: RunConfig,
+        *,
+        schema: Schema,
+        policy: PolicyInfo,
+        method: Method,
+        record: RunRecord,
+        say: Callable[[str], None],
+    ) -> None:
+        """Start the log; from here on it gets every line of the record.
+
+        schema: of the robot. say: gets one line if the log can no longer be written.
+        InvalidValueError: its folder cannot be written to.
+        """
+        self._record, self._clock = record, run.clock
+        self._mark: EpisodeMark | None = None
+
+        def fails(why: str) -> None:
+            record.log_fault = why
+            say(why)
+
+        self.writer = writer = start_log(
+            log,
+            task=run.task,
+            robot=run.name,
+            schema=schema,
+            policy=policy,
+            control_period_ns=round(NS_PER_S / run.control_hz),
+            now_ns=run.clock.now_ns(),
+            method=repr(method),
+            seed=run.seed,
+            address=run.policy or "",
+            has_policy=run.policy is not None,
+            model=run.model,
+            on_fault=fails,
+        )
+        record.listeners.append(lambda t_ns, text, is_routine: writer.note(Line(t_ns, text, is_routine)))
+
+    def on_order(self, taken: TakenOrder) -> None:
+        """Note an operator command that was done or refused, and the episode that it may have ended."""
+        self.writer.note(taken)
+        mark = self._record.episodes[-1] if self._record.episodes else None
+        if mark is not None and mark is not self._mark:
+            self._mark = mark
+            self.writer.note(mark)
+
+    def on_tick(self, beat: TickTiming) -> None:
+        """Note the tick's timing, once its command is sent and there is time to encode."""
+        took_ns = self._clock.now_ns() - beat.now_ns
+        self.writer.note(Timed(beat.now_ns, beat.lateness_ns, beat.num_skipped, took_ns))
+        self.writer.wake()
+
+    def close(self, *, success: bool | None, why: str, error: BaseException | None) -> None:
+        """Finish the log with the outcome of the run; nothing is noted after that."""
+        what = {"fault": self._record.fault} if self._record.fault else {}
+        if success is not None:
+            what["success"] = str(success)
+        if why:
+            what["why"] = why
+        if error is not None:
+            what["error"] = f"{type(error).__name__}: {error}"
+        self.writer.close(what)
+        self._record.log_files = self.writer.files
 
 
 class Runner:
@@ -90,7 +165,7 @@ class Runner:
         self._logged = self._logged_run(method)
         with self._closed_if_refused():
             self.executor = self._executor(method, latency)
-        self.executor.epoch = client.new_epochs()
+        self.executor.set_epoch(client.new_epochs())
         self.record.counts = self.executor.counts
         self.operator = Operator(
             self.executor,
@@ -186,19 +261,21 @@ class Runner:
     def _executor(self, method: Method, latency: LatencyEstimator | None) -> Executor:
         config, robot = self._config, self._config.robot
         assert robot.limits is not None
-        return Executor(
-            **self.welcome.info.run_by(method),
-            limits=robot.limits,
-            control_period_ns=round(NS_PER_S / config.control_hz),
-            state_limits=config.state_limits,
-            seed=config.seed,
-            hand_pose=robot.hand_pose,
-            correction_head=config.correction_head,
-            whole_body=robot.whole_body,
-            latency=latency,
-            part_latency_ns=robot.latency_ns,
-            arming=config.arming_rules,
-            journal=None if self.run_log is None else self.run_log.note,
+        return make_executor(
+            Configuration(
+                **self.welcome.info.run_by(method),
+                limits=robot.limits,
+                control_period_ns=round(NS_PER_S / config.control_hz),
+                state_limits=config.state_limits,
+                seed=config.seed,
+                hand_pose=robot.hand_pose,
+                correction_head=config.correction_head,
+                whole_body=robot.whole_body,
+                latency=(latency or LatencyEstimator()).known,
+                part_latency_ns=robot.latency_ns,
+                arming=config.arming_rules,
+            ),
+            None if self.run_log is None else self.run_log.note,
         )
 
     def begin(

@@ -11,7 +11,7 @@ from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import PolicyError
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome

@@ -24,16 +24,50 @@ from msgspec import Struct
 from robot_runtime.clock import Clock
 from robot_runtime.core.method.schedule import answer_rows
 from robot_runtime.core.policy import ChunkRequest, Policy, answers_batches
-from robot_runtime.core.values.action import ChunkPart
+from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.errors import PolicyError
 from robot_runtime.jpeg import decode_jpeg
-from robot_runtime.server.rate_limited_log import RateLimitedLog
-from robot_runtime.server.warm_up import call_on_nothing, checked_rows, infer_steps, warm_up
-from robot_runtime.server.warming import Called, Piece, Warming
+from robot_runtime.server.warming import (
+    Called,
+    Piece,
+    Warming,
+    call_on_nothing,
+    checked_rows,
+    infer_steps,
+    warm_up,
+)
 from robot_runtime.wire.codec import with_images
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ErrorCode, ErrorReply
 from robot_runtime.wire.request_queue import QueuedRequest
+
+EVERY_NS = 10 * NS_PER_S
+"""Each kind of trouble gets a line at once, and then one per this period, with a count."""
+_MAX_KINDS = 64
+
+
+class RateLimitedLog:
+    """The log of one part of the server; owned and called by one thread."""
+
+    def __init__(self, logger: logging.Logger, clock: Clock) -> None:
+        self._logger, self._clock = logger, clock
+        self._kinds: dict[str, tuple[int, int]] = {}  # kind -> (when it was logged, how often since)
+
+    def say(
+        self, kind: str, text: str, error: BaseException | None = None, *, level: int = logging.ERROR
+    ) -> None:
+        """Log a line, with the trace of an exception, unless that kind was logged just before."""
+        now_ns = self._clock.now_ns()
+        logged_ns, num_since = self._kinds.pop(kind, (None, 0))
+        if logged_ns is not None and now_ns < logged_ns + EVERY_NS:
+            self._kinds[kind] = logged_ns, num_since + 1
+            return
+        self._kinds[kind] = now_ns, 0
+        if len(self._kinds) > _MAX_KINDS:
+            del self._kinds[next(iter(self._kinds))]
+        more = f" (and {num_since} times more since the last line)" if num_since else ""
+        self._logger.log(level, "%s%s", text, more, exc_info=error)
+
 
 logger = logging.getLogger(__name__)
 CLOSE_S = 0.25

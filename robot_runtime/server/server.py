@@ -21,12 +21,10 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNa
 from robot_runtime.keys import ServerKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.collector import Collector
-from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_policy
-from robot_runtime.server.engine import CLOSE_S
-from robot_runtime.server.rate_limited_log import RateLimitedLog
+from robot_runtime.server.engine import CLOSE_S, RateLimitedLog
 from robot_runtime.server.server_metrics import ServerMetrics
-from robot_runtime.server.service import Service
+from robot_runtime.server.service import Delay, Service
 from robot_runtime.server.warming import OPEN_NS
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.transport.server import ServerTransport

@@ -17,24 +17,45 @@ the next batch after that. Waiting requests stay in the queue.
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from robot_runtime.clock import Clock
 from robot_runtime.core.policy import ChunkRequest, Policy
-from robot_runtime.core.values.action import NS_PER_S, ChunkPart
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ChunkPart
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.server.batcher import Batcher
-from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_welcome
-from robot_runtime.server.engine import CLOSE_S, Done, Engine, Result
-from robot_runtime.server.rate_limited_log import RateLimitedLog
+from robot_runtime.server.engine import CLOSE_S, Done, Engine, RateLimitedLog, Result
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.warming import IDLE_NS, OPEN_NS, QUIET_NS, Called, Piece, Warming
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ErrorCode, ErrorReply, Packet, Readiness
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay:
+    """Extra latency of each answer: `median_ms` times a lognormal factor of spread `sigma`."""
+
+    median_ms: float = 0.0
+    sigma: float = 0.0
+    """Standard deviation of the factor's logarithm; 0 makes every answer equally late."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.median_ms < 0 or self.sigma < 0:
+            raise ValueError(f"delay and spread must not be negative, got {self.median_ms} and {self.sigma}")
+
+    def drawn_ns(self) -> Iterator[int]:
+        """Latencies of successive answers [ns]."""
+        rng = random.Random(self.seed)
+        while True:
+            factor = rng.lognormvariate(0.0, self.sigma) if self.median_ms else 0.0
+            yield round(self.median_ms * factor * NS_PER_MS)
+
 
 logger = logging.getLogger(__name__)
 

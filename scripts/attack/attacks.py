@@ -22,7 +22,7 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image
 from robot_runtime.jpeg import jpeg_encoder
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import WireLimits
 from robot_runtime.wire.messages import (

@@ -20,6 +20,7 @@ import numpy as np
 import pinocchio as pin
 
 from robot_runtime.cli.options import Maybe, OutputFile, Seed, Within
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.limiter import Limiter
@@ -119,13 +120,15 @@ def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counte
     open_watch = StateLimits(max_arm_error=1e9, max_base_error=1e9, max_jump=1e9, max_turn=1e9)
     period_ns, limits = int(rng.choice(PERIODS_NS)), limits_drawn(rng)
     executor = Executor(
-        prefix_at_rest=True,
-        action_spec=spec,
-        method=method_named(method),
-        limits=limits,
-        control_period_ns=period_ns,
-        state_limits=open_watch,
-        hand_pose=lambda q: pin.SE3.Identity(),
+        Configuration(
+            prefix_at_rest=True,
+            action_spec=spec,
+            method=method_named(method),
+            limits=limits,
+            control_period_ns=period_ns,
+            state_limits=open_watch,
+            hand_pose=lambda q: pin.SE3.Identity(),
+        )
     )
     now_ns, sent = 0, Command()
     coming: list[tuple[int, ChunkPart]] = []

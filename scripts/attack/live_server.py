@@ -14,7 +14,7 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.events import PartReceived, ServerLost
 
 START_S = 120.0

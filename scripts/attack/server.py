@@ -32,7 +32,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived, ServerLost
 from robot_runtime.wire.messages import Packet, Welcome

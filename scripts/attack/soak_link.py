@@ -22,7 +22,7 @@ from robot_runtime.cli.options import Maybe, Milliseconds, OutputFile, Seed, Sha
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.events import PartReceived
 from scripts.attack.live_server import started_server
 from scripts.harness import run_script, write_result

@@ -22,7 +22,7 @@ from robot_runtime.core.values.state import Image, Observation
 from robot_runtime.server.collector import Collector
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from scripts.bench.wire_floor import ANY_PORT
 
 WARM = 3

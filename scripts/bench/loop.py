@@ -17,6 +17,7 @@ from rich.table import Table
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Hertz, Maybe, OutputFile, Some, Within
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.correction import CorrectionHead, ResidualHead, correction_inputs
@@ -92,11 +93,13 @@ def tick_cost_us(
     from drivers.ideal import Q_HOME
 
     executor = Executor(
-        action_spec=_SPEC,
-        method=method_named("time-aligned" if head is None else "a2c2"),
-        limits=FR3_LIMITS,
-        control_period_ns=period_ns,
-        correction_head=head,
+        Configuration(
+            action_spec=_SPEC,
+            method=method_named("time-aligned" if head is None else "a2c2"),
+            limits=FR3_LIMITS,
+            control_period_ns=period_ns,
+            correction_head=head,
+        )
     )
     executor.reset(_state(0, Q_HOME), 0)
     ticks, parts, corrections, q = [], [], [], Q_HOME

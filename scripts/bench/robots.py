@@ -31,7 +31,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.processes import torch_threads
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import MAX_BATCH, PolicyServer
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Dropped
 from scripts.bench.wire_floor import ANY_PORT, server_process

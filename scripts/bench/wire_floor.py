@@ -18,7 +18,7 @@ import zmq
 
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.processes import interrupts_kept_from_children
-from robot_runtime.server.memory import keep_freed_memory
+from robot_runtime.server.collector import keep_freed_memory
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.frames import Buffer

@@ -6,6 +6,7 @@ import numpy as np
 import pinocchio as pin
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS, Method
 from robot_runtime.core.plan.limits import Limits
@@ -58,14 +59,16 @@ class SharedRobot:
     ) -> None:
         """chunks_of: this many rows come at a time, a tick apart; None: all at once."""
         self.executor = Executor(
-            action_spec=spec,
-            method=METHODS[method] if isinstance(method, str) else method,
-            limits=limits,
-            control_period_ns=TICK,
-            correction_head=ConstantHead(*[0.0] * spec.dim, action_spec=spec),
-            hand_pose=dict.fromkeys(ARMS, _hand),
-            prefix_at_rest=True,
-            **options,
+            Configuration(
+                action_spec=spec,
+                method=METHODS[method] if isinstance(method, str) else method,
+                limits=limits,
+                control_period_ns=TICK,
+                correction_head=ConstantHead(*[0.0] * spec.dim, action_spec=spec),
+                hand_pose=dict.fromkeys(ARMS, _hand),
+                prefix_at_rest=True,
+                **options,
+            )
         )
         self.person, self.delay_ns, self.rows_of, self.chunks_of = person, delay_ns, rows_of, chunks_of
         self.sent: Command | None = None

@@ -6,7 +6,9 @@ import numpy as np
 import pinocchio as pin
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
+from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method, method_named
 from robot_runtime.core.plan.limits import Limits, MotionLimits
 from robot_runtime.core.state_watch import StateLimits
@@ -79,15 +81,18 @@ def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
         own = method in ("synchronous", "vlash-fixed-overlap")
         method = method_named(method, execution_horizon=None if own else 1)
     return Executor(
-        action_spec=kwargs.pop("action_spec", SPEC),
-        method=method,
-        limits=kwargs.pop("limits", OPEN_LIMITS),
-        control_period_ns=kwargs.pop("control_period_ns", TICK),
-        state_limits=kwargs.pop("state_limits", StateLimits(max_arm_error=1e9)),
-        correction_head=kwargs.pop("correction_head", ConstantHead()),
-        prefix_at_rest=kwargs.pop("prefix_at_rest", True),
-        hand_pose=kwargs.pop("hand_pose", lambda q: pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))),
-        **kwargs,
+        Configuration(
+            action_spec=kwargs.pop("action_spec", SPEC),
+            method=method,
+            limits=kwargs.pop("limits", OPEN_LIMITS),
+            control_period_ns=kwargs.pop("control_period_ns", TICK),
+            state_limits=kwargs.pop("state_limits", StateLimits(max_arm_error=1e9)),
+            correction_head=kwargs.pop("correction_head", ConstantHead()),
+            latency=(kwargs.pop("latency", None) or LatencyEstimator()).known,
+            prefix_at_rest=kwargs.pop("prefix_at_rest", True),
+            hand_pose=kwargs.pop("hand_pose", lambda q: pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))),
+            **kwargs,
+        )
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from robot_runtime import evaluate
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.env import EnvInfo, EnvStep
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import method_named
@@ -27,10 +28,12 @@ SLOW = MotionLimits(speed=np.full(2, 2.0), acceleration=np.full(2, 10.0), jerk=n
 def given_rows(numbers: Numbers, limits: NumbersLimits, rows: np.ndarray) -> Executor:
     """A robot with a chunk whose row 0 is due at 0."""
     robot = Executor(
-        action_spec=ActionSpec(fields=(numbers,), horizon=len(rows), dt_ns=DT),
-        method=method_named("time-aligned", execution_horizon=1),
-        limits=Limits({numbers.part: limits}),
-        control_period_ns=TICK,
+        Configuration(
+            action_spec=ActionSpec(fields=(numbers,), horizon=len(rows), dt_ns=DT),
+            method=method_named("time-aligned", execution_horizon=1),
+            limits=Limits({numbers.part: limits}),
+            control_period_ns=TICK,
+        )
     )
     state = RobotState(t_ns=0)
     robot.reset(state, 0)

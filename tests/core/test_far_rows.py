@@ -6,8 +6,7 @@ import pytest
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.arming import ArmingRules
-from robot_runtime.core.plan.answers import PartOutcome
-from robot_runtime.core.plan.far_rows import FarRowsError, refuse_far
+from robot_runtime.core.plan.answers import FarRowsError, PartOutcome, refuse_far
 from robot_runtime.core.plan.limits import Limits, MotionLimits
 from robot_runtime.core.robot import ArmState
 from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition

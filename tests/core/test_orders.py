@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.commands.order_file import _lines, check_source, read_orders
+from robot_runtime.commands.order_file import _lines, check_source, parse_order, post_lines, read_orders
 from robot_runtime.commands.teleop_keys import KEYS, OrderKeys
 from robot_runtime.core.authority import HandoverPhase
 from robot_runtime.core.orders import (
@@ -27,7 +27,6 @@ from robot_runtime.core.orders import (
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 from robot_runtime.robot.counted_log import Logbook
 from robot_runtime.robot.operator_queue import MAX_A_TICK, MAX_WAITING, OperatorQueue
-from robot_runtime.robot.order_lines import parse_order, post_lines
 from robot_runtime.robot.telemetry import RunRecord
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
@@ -36,12 +37,14 @@ def hand_errors(late: dict[str, int], declared: dict[str, int]) -> list[float]:
     """How far the end effector is from its position in the world while the base drives [m]."""
     gains = WholeBodyGains(posture=np.array(Q_HOME), arm_lag_s=0.0)
     robot = Executor(
-        action_spec=SPEC,
-        method=method_named("time-aligned", execution_horizon=3),
-        limits=MOBILE_LIMITS,
-        control_period_ns=TICK,
-        whole_body=WholeBody(kinematics=FR3, limits=MOBILE_LIMITS, gains=gains),
-        part_latency_ns=declared,
+        Configuration(
+            action_spec=SPEC,
+            method=method_named("time-aligned", execution_horizon=3),
+            limits=MOBILE_LIMITS,
+            control_period_ns=TICK,
+            whole_body=WholeBody(kinematics=FR3, limits=MOBILE_LIMITS, gains=gains),
+            part_latency_ns=declared,
+        )
     )
     sent: dict[int, object] = {}
 

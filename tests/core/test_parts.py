@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.limits import (
@@ -243,10 +244,12 @@ def _run(names: tuple[str, ...], method: str) -> list[dict[str, list[float]]]:
     limits: dict = {n: _joints(2) for n in names}
     limits |= {f"{n}_gripper": GripperLimits(motion=_motion(1)) for n in names}
     robot = Executor(
-        action_spec=ActionSpec(fields=fields, horizon=8, dt_ns=DT),
-        method=method_named(method),
-        limits=Limits(limits),
-        control_period_ns=TICK,
+        Configuration(
+            action_spec=ActionSpec(fields=fields, horizon=8, dt_ns=DT),
+            method=method_named(method),
+            limits=Limits(limits),
+            control_period_ns=TICK,
+        )
     )
     positions = {n: np.zeros(2) for n in names}
     out = []
@@ -289,10 +292,12 @@ def test_two_arms_led_together_go_as_each_of_them_alone(method):
 def test_joints_that_are_told_velocities_stand_before_the_ends_of_their_range():
     spec = ActionSpec(fields=(JointVelocity(1),), horizon=8, dt_ns=DT)
     robot = Executor(
-        action_spec=spec,
-        method=method_named("time-aligned"),
-        limits=Limits({"arm": _joints(1)}),
-        control_period_ns=TICK,
+        Configuration(
+            action_spec=spec,
+            method=method_named("time-aligned"),
+            limits=Limits({"arm": _joints(1)}),
+            control_period_ns=TICK,
+        )
     )
     q, speeds = np.zeros(1), []
     robot.reset(RobotState(t_ns=0, q=q, dq=np.zeros(1)), 0)
@@ -325,7 +330,9 @@ def test_plain_numbers_are_held_and_kept_within_their_range():
     spec = ActionSpec(fields=(Numbers(("x", "y")),), horizon=4, dt_ns=DT)
     limits = Limits({"action": NumbersLimits(low=np.zeros(2), high=np.full(2, 512.0))})
     robot = Executor(
-        action_spec=spec, method=method_named("time-aligned"), limits=limits, control_period_ns=TICK
+        Configuration(
+            action_spec=spec, method=method_named("time-aligned"), limits=limits, control_period_ns=TICK
+        )
     )
     state = RobotState(t_ns=0)
     robot.reset(state, 0)

@@ -13,7 +13,7 @@ from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.mismatches import mismatches
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 
 SPEC = ActionSpec(fields=(JointPosition(2),), horizon=4, dt_ns=50_000_000)
 NAMES = ("x", "y", "goal_x", "goal_y")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.answers import PartOutcome
@@ -66,7 +67,7 @@ class Driving:
 
     def __init__(self, method: str = "time-aligned") -> None:
         self.executor = Executor(
-            action_spec=SPEC, method=METHODS[method], limits=QUICK, control_period_ns=TICK
+            Configuration(action_spec=SPEC, method=METHODS[method], limits=QUICK, control_period_ns=TICK)
         )
         self.now_ns, self.x = 0, np.zeros(3)
         self.executor.reset(self.measured(), 0)
@@ -165,10 +166,14 @@ def test_a_base_that_braked_while_nothing_was_measured_has_not_jumped():
 def test_a_base_whose_neighbour_s_odometry_jumps_brakes_within_its_limits_and_so_does_the_neighbour():
     motion = MotionLimits(speed=np.full(3, 2.0), acceleration=np.full(3, 10.0), jerk=np.full(3, 1e3))
     robot = Executor(
-        action_spec=ActionSpec(fields=(BasePose(part="a"), BasePose(part="b")), horizon=40, dt_ns=50_000_000),
-        method=METHODS["time-aligned"],
-        limits=Limits({"a": BaseLimits(motion=motion), "b": BaseLimits(motion=motion)}),
-        control_period_ns=TICK,
+        Configuration(
+            action_spec=ActionSpec(
+                fields=(BasePose(part="a"), BasePose(part="b")), horizon=40, dt_ns=50_000_000
+            ),
+            method=METHODS["time-aligned"],
+            limits=Limits({"a": BaseLimits(motion=motion), "b": BaseLimits(motion=motion)}),
+            control_period_ns=TICK,
+        )
     )
     rows = np.zeros((40, 6))
     rows[:, 0] = rows[:, 3] = 0.05 * np.arange(40)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from robot_runtime.core.authority import Authority
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
@@ -28,16 +29,18 @@ class MobileRobot:
 
     def __init__(self, speed: float = 0.2, delay_ns: int = 50 * MS) -> None:
         self.executor = Executor(
-            action_spec=SPEC,
-            method=method_named("time-aligned", execution_horizon=4),
-            limits=MOBILE_LIMITS,
-            control_period_ns=TICK,
-            state_limits=StateLimits(max_arm_error=10.0),
-            whole_body=WholeBody(
-                kinematics=FR3,
+            Configuration(
+                action_spec=SPEC,
+                method=method_named("time-aligned", execution_horizon=4),
                 limits=MOBILE_LIMITS,
-                gains=WholeBodyGains(posture=np.array(Q_HOME), arm_lag_s=0.0),
-            ),
+                control_period_ns=TICK,
+                state_limits=StateLimits(max_arm_error=10.0),
+                whole_body=WholeBody(
+                    kinematics=FR3,
+                    limits=MOBILE_LIMITS,
+                    gains=WholeBodyGains(posture=np.array(Q_HOME), arm_lag_s=0.0),
+                ),
+            )
         )
         self.speed, self.delay_ns = speed, delay_ns
         self.q, self.x_WB, self.V = np.array(Q_HOME), np.zeros(3), np.zeros(3)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.whole_body import (
@@ -220,11 +221,13 @@ def led(offset: float) -> tuple[Executor, Tick]:
     """A robot whose base is `offset` from its plan along x [m], after 300 ms."""
     spec = ActionSpec(fields=(BasePose(), EndEffectorPose(), GripperWidth()), horizon=8, dt_ns=50 * MS)
     robot = Executor(
-        action_spec=spec,
-        method=METHODS["time-aligned"],
-        limits=MOBILE_LIMITS,
-        control_period_ns=TICK,
-        whole_body=controller(),
+        Configuration(
+            action_spec=spec,
+            method=METHODS["time-aligned"],
+            limits=MOBILE_LIMITS,
+            control_period_ns=TICK,
+            whole_body=controller(),
+        )
     )
     measured = state(np.array([offset, 0.0, 0.0]), V_WB_B=np.zeros(3))
     measured = replace(measured, X_BE=X_BE_HOME, gripper_width=0.04)
@@ -261,11 +264,13 @@ def test_a_hand_that_does_not_get_to_its_plan_is_counted_and_said():
 def test_a_robot_that_could_resolve_its_hand_goes_on_after_a_hold_under_a_policy_of_joints():
     spec = ActionSpec(fields=(JointPosition(7),), horizon=16, dt_ns=50 * MS)
     robot = Executor(
-        action_spec=spec,
-        method=METHODS["time-aligned"],
-        limits=FR3_LIMITS,
-        control_period_ns=TICK,
-        whole_body=controller(),
+        Configuration(
+            action_spec=spec,
+            method=METHODS["time-aligned"],
+            limits=FR3_LIMITS,
+            control_period_ns=TICK,
+            whole_body=controller(),
+        )
     )
     q, modes = np.array(Q_HOME), []
     goal = q + 0.05

@@ -8,8 +8,8 @@ import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.arming import ArmingRules
-from robot_runtime.core.executor import Executor
-from robot_runtime.core.journal import Entry
+from robot_runtime.core.configuration import Configuration
+from robot_runtime.core.journal import Entry, RecordedExecutor
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
@@ -113,24 +113,26 @@ class Life:
         statistics = RowStatistics(
             mean=np.zeros((1, spec.dim)), std=np.full((1, spec.dim), 0.5), from_measured=True
         )
-        self.executor = Executor(
-            action_spec=spec,
-            method=METHODS[method],
-            limits=self.kind.limits,
-            control_period_ns=TICK,
-            seed=seed,
-            state_limits=StateLimits(max_arm_error=3.0, max_base_error=3.0),
-            max_inference_delay=8,
-            prefix_at_rest=bool(seed % 2),
-            hand_pose=HAND_POSES[kind],
-            correction_head=random_head(spec, num_scene=2) if method == "a2c2" else None,
-            whole_body=self.kind.whole_body(),
-            row_statistics=statistics if seed % 3 else None,
-            part_latency_ns=self.kind.part_latency_ns if seed % 4 == 0 else None,
-            arming=ArmingRules(fresh_chunks=2) if is_armed_by_hand else None,
-            journal=self.entries.append,
+        self.executor = RecordedExecutor(
+            Configuration(
+                action_spec=spec,
+                method=METHODS[method],
+                limits=self.kind.limits,
+                control_period_ns=TICK,
+                seed=seed,
+                state_limits=StateLimits(max_arm_error=3.0, max_base_error=3.0),
+                max_inference_delay=8,
+                prefix_at_rest=bool(seed % 2),
+                hand_pose=HAND_POSES[kind],
+                correction_head=random_head(spec, num_scene=2) if method == "a2c2" else None,
+                whole_body=self.kind.whole_body(),
+                row_statistics=statistics if seed % 3 else None,
+                part_latency_ns=self.kind.part_latency_ns if seed % 4 == 0 else {},
+                arming=ArmingRules(fresh_chunks=2) if is_armed_by_hand else None,
+            ),
+            self.entries.append,
         )
-        self.executor.epoch = 7
+        self.executor.set_epoch(7)
         self.parts, self.modes = dict(self.kind.parts), set[Mode]()
         self.coming: list[tuple[int, ChunkPart]] = []
 

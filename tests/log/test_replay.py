@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 
-from robot_runtime.core.journal import Asked, Began, Foreign, PartCame, Ticked
+from robot_runtime.core.configuration import Foreign
+from robot_runtime.core.journal import Asked, Began, PartCame, Ticked
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.kinematics import ModelKinematics
 from robot_runtime.core.safety import Mode

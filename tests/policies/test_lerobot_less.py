@@ -27,7 +27,7 @@ from robot_runtime.core.method.sampler_parts import (
     HorizonAwareSchedule,
     RtcGuidance,
 )
-from robot_runtime.server.warm_up import warm_up
+from robot_runtime.server.warming import warm_up
 from tests.policies.test_lerobot_flow import TRAINED, observation, request, rows_of
 from tests.policies.tiny_vla import HORIZON, PADDED, TASK, save_pi, save_smolvla
 

@@ -10,7 +10,7 @@ from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.probe import measure_latency
 from robot_runtime.server.process import ServerProcess
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from sim.commands.demo import too_slow
 from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.world import World

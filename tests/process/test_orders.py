@@ -28,7 +28,7 @@ from robot_runtime.core.orders import (
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.command import JointCommand
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.after_release import AfterRelease
+from robot_runtime.robot.config import AfterRelease
 from tests.process.toy import serving
 
 pytestmark = pytest.mark.usefixtures("patient_time")

@@ -19,7 +19,7 @@ from policies.commands.serve import _load
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError, PolicyError, RobotRuntimeError
 from robot_runtime.server.server import PolicyServer
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.user_code import UserCodeError
 from tests.process.waiting import wait_until
 

@@ -32,8 +32,8 @@ from robot_runtime.robot.probe import latency_for
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run import Session
 from robot_runtime.robot.runner import Runner
-from robot_runtime.server.delay import Delay
 from robot_runtime.server.process import ServerProcess
+from robot_runtime.server.service import Delay
 from scripts.bench.loop import random_head
 from sim.episodes.run_episode import run_real_time
 from tests.process.toy import serving

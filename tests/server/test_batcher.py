@@ -25,7 +25,7 @@ from robot_runtime.server.batcher import (
     batch_sizes,
     best_batch,
 )
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.request_queue import QueuedRequest
 
 MS = 1_000_000

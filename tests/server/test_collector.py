@@ -18,7 +18,7 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server import collector as of_collector
 from robot_runtime.server.collector import OVERDUE, YOUNG, Collector
 from robot_runtime.server.server import PolicyServer
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 
 
 class Node:

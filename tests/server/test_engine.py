@@ -17,9 +17,8 @@ from robot_runtime.core.policy import ChunkRequest, NewRows, Policy, policy
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.errors import PolicyError
-from robot_runtime.server.engine import Answer, Done, Engine
-from robot_runtime.server.rate_limited_log import EVERY_NS, RateLimitedLog
-from robot_runtime.server.warm_up import warm_up, zero_observation
+from robot_runtime.server.engine import EVERY_NS, Answer, Done, Engine, RateLimitedLog
+from robot_runtime.server.warming import warm_up, zero_observation
 from robot_runtime.wire.arrays import Picture
 from robot_runtime.wire.messages import ErrorCode, ErrorReply
 from robot_runtime.wire.request_queue import QueuedRequest

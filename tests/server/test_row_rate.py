@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.server.gateways.row_rate import RowRate
+from robot_runtime.server.gateways.lerobot import RowRate
 
 
 def told(

@@ -9,8 +9,7 @@ import pytest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.server_metrics import ServerMetrics
-from robot_runtime.server.status import status_of
-from robot_runtime.server.status_http import StatusServer
+from robot_runtime.server.status_http import StatusServer, status_of
 from robot_runtime.wire.server_session import RequestSeen, RobotSeen
 
 

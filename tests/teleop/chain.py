@@ -3,6 +3,7 @@
 import numpy as np
 import pinocchio as pin
 
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.plan.limits import JointLimits, Limits, MotionLimits
 from robot_runtime.core.teleop import Lead, PartLead
@@ -17,7 +18,7 @@ from robot_runtime.core.values.command import (
     PoseCommand,
 )
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
-from robot_runtime.robot.no_policy import method_without_person
+from robot_runtime.robot.client import method_without_policy
 from robot_runtime.teleop.config import TeleopConfig
 from robot_runtime.teleop.leading import Leading
 from robot_runtime.teleop.parts import followers_for
@@ -61,11 +62,13 @@ class Chain:
         self.forward, self.lead, self.lines, self.ticks = forward, None, [], []
         self._command = start
         self.executor = Executor(
-            action_spec=spec,
-            method=method_without_person(),
-            limits=limits,
-            control_period_ns=period_ns,
-            hand_pose=forward,
+            Configuration(
+                action_spec=spec,
+                method=method_without_policy(),
+                limits=limits,
+                control_period_ns=period_ns,
+                hand_pose=forward,
+            )
         )
         self.executor.reset(self.state(), 0)
         self.leading = Leading(

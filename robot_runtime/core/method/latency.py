@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from dataclasses import dataclass
 
 LATENCY_QUANTILE = 0.9
 """Quantile of latencies that decides when to ask, so that most answers come before the plan ends."""
@@ -9,6 +10,26 @@ COMMITMENT_QUANTILE = 0.5
 """Quantile that decides how many rows a request commits to. A later answer loses its first open rows; an
 earlier one waits for the committed ones. Lognormal delays, default method, 75 seeds, quantile 0.9 and 0.5:
 success on `strike` 55 and 64, on `conveyor` 69 and 73, mean reaction 0.44 and 0.35 s, 0.41 and 0.32 s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyKnown:
+    """The memory of a `LatencyEstimator`."""
+
+    window: int
+    skips_first: bool
+    is_cold: bool
+    """Whether the next latency is the first, and left out."""
+    samples_ns: tuple[int, ...]
+
+    def estimator(self, *, to_motion_ns: int = 0) -> "LatencyEstimator":
+        """A new estimator with this memory."""
+        out = LatencyEstimator(window=self.window, skips_first=self.skips_first, to_motion_ns=to_motion_ns)
+        if not self.is_cold:
+            out.warm()
+        for each in self.samples_ns:
+            out.add(each)
+        return out
 
 
 class LatencyEstimator:
@@ -35,10 +56,15 @@ class LatencyEstimator:
         self._is_cold = self._skips_first
 
     @property
-    def memory(self) -> tuple[int, bool, bool, tuple[int, ...]]:
-        """The whole state: window, whether first answers are left out, whether the next is one, samples."""
+    def known(self) -> LatencyKnown:
+        """The memory as it is now."""
         assert self._samples.maxlen is not None
-        return self._samples.maxlen, self._skips_first, self._is_cold, tuple(self._samples)
+        return LatencyKnown(
+            window=self._samples.maxlen,
+            skips_first=self._skips_first,
+            is_cold=self._is_cold,
+            samples_ns=tuple(self._samples),
+        )
 
     def warm(self) -> None:
         """Count the next answer: the first one has come already."""

@@ -7,6 +7,7 @@ part of an answer ─► no such request │ rows missing │ wrong shape ─►
                         └─► rows that may run: blended ─► ChunkTimeline
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,10 +15,8 @@ import numpy as np
 
 from robot_runtime.core.method.splice_parts import SplicePart
 from robot_runtime.core.plan.blend import Blender
-from robot_runtime.core.plan.correction import Corrector
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.far_rows import refuse_far
-from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, Limits
 from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, has_enough_rows
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Seam, Source
 from robot_runtime.core.policy import ChunkRequest
@@ -98,20 +97,19 @@ class Answers:
         splice: SplicePart,
         timeline: ChunkTimeline,
         blender: Blender,
-        corrector: Corrector,
         counts: Counts,
         limits: Limits,
         lead_ns: int = 0,
     ) -> None:
         """
         splice: where in time an answer enters the timeline.
-        blender, corrector: blend its rows with the old plan, and correct them later.
+        blender: blends its rows with the old plan.
         limits: rows far outside them are refused.
         lead_ns: how far ahead of the clock rows are sent, see `PartLatency` [ns].
         """
         self._lead_ns = lead_ns
         self._spec, self._splice = spec, splice
-        self._timeline, self._blender, self._corrector = timeline, blender, corrector
+        self._timeline, self._blender = timeline, blender
         self._counts, self._limits = counts, limits
         self._pending: dict[int, Pending] = {}
         self._newest_id = -1
@@ -200,7 +198,6 @@ class Answers:
             source=source,
             is_complete=is_whole,
         )
-        self._corrector.add(source, chunk.rows, t0_ns=pending.t0_ns)
         self._counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
         pending.num_placed = waypoints.num_rows
         if seam.first_row is None:
@@ -270,3 +267,74 @@ class Answers:
             return 0
         past_ns = self._timeline.claimed_ns - pending.request.observation.state.t_ns
         return max(0, past_ns // self._spec.dt_ns + 1)
+
+
+FAR_JOINT = 2.0 * math.pi
+"""Far beyond a joint's range, if by more than the range's width, too [rad]: an angle that is wrapped
+differently is nearer."""
+FAR_WIDTH = 1.0
+"""Far beyond a gripper's range, if by more than ten times its width, too [m]: -1 and 1 for closed and open
+are nearer."""
+FAR_SPEED = 10.0
+"""Multiple of the largest speed."""
+FAR_HAND, FAR_BASE, FAR_YAW = 10.0, 100.0, 4.0 * math.pi
+"""Distances from the measured poses [m, m, rad]."""
+
+
+class FarRowsError(ValueError):
+    """A policy's rows are far outside the robot's ranges; the message has where, and the suspected unit."""
+
+
+def refuse_far(waypoints: Waypoints, limits: Limits, state: RobotState) -> None:
+    """Raise FarRowsError if a target lies far outside the declared ranges, or far from the observed state.
+
+    beyond the range   0 ────────── a little ──────────┼────────── far ──────────►
+                       goes to the end, within limits  │  refused, with the unit that it looks like
+
+    Plain numbers have units of their own, and are not checked.
+    """
+    for (part, name), rows in waypoints.rows_of.items():
+        match name, limits.parts.get(part):
+            case "q", JointLimits(q_min=low, q_max=high):
+                off = np.maximum(FAR_JOINT, high - low)
+                _refuse_beyond(f"joint {{}} of {part}", rows, low, high, off, "rad")
+            case "width", GripperLimits(low=low, high=high):
+                least = max(FAR_WIDTH, 10.0 * (high - low))
+                _refuse_beyond(f"the width of {part}", rows[:, None], low, high, least, "m")
+            case "dq", JointLimits(dq_max=dq):
+                _refuse_beyond(f"joint {{}} of {part}", rows, -dq, dq, (FAR_SPEED - 1.0) * dq, "rad/s")
+            case "V_WB_B", BaseLimits(motion=motion):
+                most = np.array([motion.speed[:2].max()] * 2)
+                off = (FAR_SPEED - 1.0) * most
+                _refuse_beyond(f"the speed of {part}", rows[:, :2], -most, most, off, "m/s")
+                turn = motion.speed[2:]
+                off = (FAR_SPEED - 1.0) * turn
+                _refuse_beyond(f"the yaw rate of {part}", rows[:, 2:], -turn, turn, off, "rad/s")
+            case "p_BE", _ if (X_BE := state.hand(part)) is not None:
+                here = X_BE.translation
+                _refuse_beyond(f"the end effector of {part}", rows, here, here, FAR_HAND, "m")
+            case "x_WB", _ if (x_WB := state.base(part).x_WB) is not None:
+                _refuse_beyond(part, rows[:, :2], x_WB[:2], x_WB[:2], FAR_BASE, "m")
+                _refuse_beyond(f"the yaw of {part}", rows[:, 2:], x_WB[2:], x_WB[2:], FAR_YAW, "rad")
+
+
+def _refuse_beyond(
+    what: str,
+    rows: np.ndarray,
+    low: np.ndarray | float,
+    high: np.ndarray | float,
+    off: np.ndarray | float,
+    unit: str,
+) -> None:
+    """what: with {} for the number of the column. off: the distance beyond which a row is far."""
+    beyond = np.maximum(low - rows, rows - high) - off
+    if not (beyond > 0.0).any():
+        return
+    row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
+    first, last = (float(np.broadcast_to(end, rows.shape[1:])[column]) for end in (low, high))
+    other = unit.replace("rad", "degrees") if "rad" in unit else unit.replace("m", "mm", 1)
+    where = f"it is measured at {first:.3g}" if first == last else f"its range is {first:.3g} to {last:.3g}"
+    raise FarRowsError(
+        f"row {row} has {what.format(column + 1)} at {rows[row, column]:.4g} {unit}, and {where}: are the "
+        f"policy's rows in {other}?"
+    )

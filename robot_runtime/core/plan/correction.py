@@ -13,19 +13,24 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import structs
 
-from robot_runtime.core.method.splice_parts import Correction, NoCorrection, PerRowCorrection
+from robot_runtime.core.method.request_parts import IntegratedDeltas
+from robot_runtime.core.method.splice_parts import PerRowCorrection
+from robot_runtime.core.plan.answers import Pending
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.timeline import ChunkTimeline, Knot, Source
+from robot_runtime.core.plan.predict import StatePredictor, check_odometry
+from robot_runtime.core.plan.timeline import ChunkTimeline, Knot
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.command import Command, GripperCommand, JointCommand, PartCommand
 from robot_runtime.core.values.fields import GripperWidth, JointPosition, Reference
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import ArmState, GripperState, Observation, readonly
+from robot_runtime.core.values.state import ArmState, GripperState, Observation, RobotState, readonly
 from robot_runtime.errors import InvalidValueError
 
 _ARRAYS = ("w1", "b1", "w2", "b2", "w3", "b3", "in_mean", "in_std", "out_std")
 MAX_SIGMA = 5.0
+_SENT_DONE = StatePredictor(model=IntegratedDeltas())
 
 
 def correction_inputs(
@@ -154,20 +159,24 @@ class Corrector:
     then a fraction) and with less than a row of time to get there. After the last row nothing is corrected:
     the robot coasts to rest from its last command.
 
-    Only whole chunks are corrected, as in training; one that streams in, once its last row is there.
+    Only whole chunks are corrected, as in training; one that streams in, once its last row is there. Where
+    parts have a latency, the state is predicted as if every command sent had been carried out.
     """
 
     def __init__(
-        self, part: Correction, head: ResidualHead | None, *, action_spec: ActionSpec, counts: Counts
+        self,
+        part: PerRowCorrection,
+        head: ResidualHead | None,
+        *,
+        action_spec: ActionSpec,
+        timeline: ChunkTimeline,
+        counts: Counts,
+        lead_ns: int,
     ) -> None:
-        """InvalidValueError: the part needs a head, and there is none or one that does not fit."""
-        self._spec, self._counts = action_spec, counts
-        self._head: ResidualHead | None = None
-        self._bounds = np.zeros(action_spec.dim)
-        self._chunks: dict[int, _Rows] = {}
-        self._last: tuple[int, int] | None = None
-        if isinstance(part, NoCorrection):
-            return
+        """
+        lead_ns: how far ahead of the clock rows are sent, see `PartLatency` [ns].
+        InvalidValueError: there is no head, or one that does not fit.
+        """
         if head is None:
             raise InvalidValueError(
                 "the method corrects rows on the robot, which needs a correction head, and none is given: "
@@ -175,33 +184,42 @@ class Corrector:
             )
         _refuse_misfit(part, head, action_spec)
         self._head, self._bounds = head, _bounds(part, action_spec)
+        self._spec, self._timeline, self._counts = action_spec, timeline, counts
+        self._lead_ns = lead_ns
+        self._chunks: dict[int, _Rows] = {}
+        self._last: tuple[int, int] | None = None
 
-    @property
-    def is_used(self) -> bool:
-        """Whether the method corrects rows on the robot."""
-        return self._head is not None
+    def check(self, state: RobotState) -> None:
+        """InvalidValueError: the state has to be predicted, and lacks what that needs."""
+        if self._lead_ns > 0:
+            check_odometry(self._spec, state)
 
     def forget(self) -> None:
         """Forget all chunks: the robot was halted or reset."""
         self._chunks, self._last = {}, None
 
-    def add(self, source: Source, rows: Float[np.ndarray, "n D"], *, t0_ns: int) -> None:
-        """Add rows of a chunk as the policy wrote them, row 0 due at `t0_ns`."""
-        if self._head is not None and len(rows) == self._spec.horizon:
-            self._chunks[source.request_id] = _Rows(rows=rows, t0_ns=t0_ns)
+    def add(self, answer: Pending) -> None:
+        """Keep the rows of an answer in the plan as the policy wrote them, once all have come."""
+        if answer.num_rows == self._spec.horizon and answer.t0_ns is not None:
+            rows = readonly(answer.rows)
+            self._chunks[answer.request.request_id] = _Rows(rows=rows, t0_ns=answer.t0_ns)
 
-    def is_due(self, timeline: ChunkTimeline, now_ns: int) -> bool:
-        """Whether the row due next has not been corrected yet."""
-        return self._head is not None and self._next(timeline, now_ns) is not None
+    def is_due(self, settled_ns: int) -> bool:
+        """Whether the row due next has not been corrected yet. settled_ns: the plan is fixed until then."""
+        return self._next(settled_ns) is not None
 
-    def correct(self, timeline: ChunkTimeline, observation: Observation, now_ns: int) -> None:
+    def correct(self, observation: Observation, settled_ns: int) -> None:
         """Correct the row due next, unless it has been.
 
         InvalidValueError: the observation has another size than the head was trained on.
         """
-        due = self._next(timeline, now_ns)
-        if self._head is None or due is None:
+        due = self._next(settled_ns)
+        if due is None:
             return
+        if self._lead_ns > 0 and observation.state.is_finite:
+            state = observation.state
+            state = _SENT_DONE.predict(state, self._timeline, state.t_ns + self._lead_ns)
+            observation = structs.replace(observation, state=state)
         knot, self._last = due
         chunk = self._chunks[self._last[0]]
         self._chunks = {i: rows for i, rows in self._chunks.items() if i >= self._last[0]}
@@ -213,11 +231,11 @@ class Corrector:
         self._counts.corrected_rows += 1
         self._counts.corrections_clipped += bool((bounded != residual)[self._bounds > 0.0].any())
         if bounded.any():
-            timeline.redirect(knot, _moved(knot.command, bounded, self._spec))
+            self._timeline.redirect(knot, _moved(knot.command, bounded, self._spec))
 
-    def _next(self, timeline: ChunkTimeline, now_ns: int) -> tuple[Knot, tuple[int, int]] | None:
+    def _next(self, settled_ns: int) -> tuple[Knot, tuple[int, int]] | None:
         """The row due next with its (request id, row), if it can still be corrected and has not been."""
-        knot = timeline.next_knot(now_ns)
+        knot = self._timeline.next_knot(settled_ns)
         if knot is None or knot.source is None or knot.row is None:
             return None
         name = knot.source.request_id, knot.row
@@ -225,7 +243,6 @@ class Corrector:
 
     def _residual(self, observation: Observation, chunk: "_Rows") -> Float[np.ndarray, " D"] | None:
         """The head's correction; None if the observation or the correction is not finite."""
-        assert self._head is not None
         if not (observation.state.is_finite and np.isfinite(observation.environment_state).all()):
             return None
         k = (observation.t_obs_ns - chunk.t0_ns) / self._spec.dt_ns

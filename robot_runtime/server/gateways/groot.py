@@ -32,14 +32,28 @@ import zmq
 
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.policy_info import PolicyInfo
-from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.action import (
+    ActionField,
+    ActionSpec,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperFraction,
+    GripperWidth,
+    JointPosition,
+    JointVelocity,
+    Numbers,
+    WorldEndEffectorPose,
+)
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.robot.counted_log import CountedLog
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
-from robot_runtime.server.gateways.groot_names import key_of, names_of
-from robot_runtime.server.gateways.key_map import KeyMap
+from robot_runtime.server.gateways.key_map import Entry, KeyMap, has_named_parts
+from robot_runtime.server.gateways.part_entries import PartEntries
 from robot_runtime.server.gateways.plain_arrays import array_of_npy
 from robot_runtime.server.gateways.policy_session import (
     MAX_ASKING,
@@ -357,3 +371,53 @@ def request_of(data: bytes) -> _Request:
 _CODEC = ArrayCodec("GR00T's", form=_form, arrays={"__ndarray_class__": _array})
 pack, unpack = _CODEC.pack, _CODEC.unpack
 """Converts messages to and from bytes in GR00T's form."""
+
+
+_KEYS = {
+    JointPosition: "joint_position",
+    JointVelocity: "joint_velocity",
+    GripperWidth: "gripper_position",
+    GripperFraction: "gripper_position",
+    EndEffectorPose: "hand_pose",
+    WorldEndEffectorPose: "hand_pose",
+    BasePose: "base_pose",
+    BaseTwist: "base_twist",
+    Numbers: "numbers",
+}
+
+
+def key_of(field: ActionField) -> str:
+    """Name of an action field: by what it is, or by the part if that has a name of its own."""
+    return _KEYS[type(field)] if field.part in (ARM, GRIPPER, BASE) else field.part
+
+
+def names_of(schema: Schema) -> KeyMap:
+    """Names for a robot by what things are; those of a named part by its name."""
+    common: dict[str, Any] = {
+        "measured": {name: Entry(key=f"state/{name}") for name in schema.measured},
+        "environment_state": Entry(key="state/environment_state") if schema.environment_state_dim else None,
+        "cameras": {name: f"video/{name}" for name in schema.cameras},
+        "task": "language/task",
+    }
+    if has_named_parts(schema):
+        return KeyMap(parts={name: _entries(name, part) for name, part in schema.parts.items()}, **common)
+    return KeyMap(
+        q=Entry(key="state/joint_position"),
+        dq=Entry(key="state/joint_velocity"),
+        gripper_width=Entry(key="state/gripper_position") if schema.has_gripper else None,
+        hand_pose=Entry(key="state/hand_pose"),
+        **common,
+    )
+
+
+def _entries(name: str, part: PartSchema) -> PartEntries:
+    key = f"state/{name}"
+    match part:
+        case ArmSchema():
+            return PartEntries(
+                q=Entry(key=key), dq=Entry(key=f"{key}_velocity"), hand_pose=Entry(key=f"{key}_hand_pose")
+            )
+        case GripperSchema():
+            return PartEntries(width=Entry(key=key))
+        case BaseSchema():
+            return PartEntries(pose=Entry(key=f"{key}_pose"), twist=Entry(key=f"{key}_twist"))

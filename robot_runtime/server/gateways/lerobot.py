@@ -54,7 +54,6 @@ from robot_runtime.server.gateways.lerobot_names import (
     refuse_unknown_unit,
 )
 from robot_runtime.server.gateways.policy_session import MAX_MESSAGE, Asker, refuse_for_all
-from robot_runtime.server.gateways.row_rate import RowRate
 from robot_runtime.server.gateways.values import listed
 from robot_runtime.transport.address import is_local, open_to_all
 from robot_runtime.transport.sockets import HANDSHAKE_MS
@@ -77,6 +76,37 @@ SHARED = (
     "two robot clients share one connection, and would get each other's actions: gRPC has one for all that "
     "a process talks to one server with, so run each robot in a process of its own"
 )
+
+
+class RowRate:
+    """The rate at which one client runs its rows, by its own timestamps. Not thread-safe.
+
+    observation       step 0            step 20           step 41
+                      10.000 s          10.668 s          11.367 s      30 rows a second
+
+    A window in which the client waited for rows is slow whatever its rate, so the fastest of several counts.
+    """
+
+    def __init__(self, dt_s: float) -> None:
+        """dt_s: intended spacing of rows."""
+        self._dt_s = dt_s
+        self._since: tuple[float, int] | None = None
+        self._rates: list[float] = []
+
+    def take(self, timestamp: float, timestep: int) -> float | None:
+        """Note an observation made at this time [s], after this many steps. Returns the rate in rows per
+        second, once, if it is not the intended one."""
+        since_s, since_step = self._since or (timestamp, timestep)
+        if timestamp < since_s or timestep < since_step:
+            since_s, since_step = timestamp, timestep
+        self._since = since_s, since_step
+        if len(self._rates) >= _WINDOWS or timestep < since_step + _STEPS or timestamp == since_s:
+            return None
+        self._since = timestamp, timestep
+        self._rates.append((timestep - since_step) / (timestamp - since_s))
+        if len(self._rates) < _WINDOWS or _SLOWEST <= max(self._rates) * self._dt_s <= _FASTEST:
+            return None
+        return max(self._rates)
 
 
 class _NoPlaceError(Exception):
@@ -444,3 +474,9 @@ def _credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
         return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
     except OSError as error:
         raise InvalidValueError(f"cannot read certificate and key: {error}") from error
+
+
+_STEPS, _WINDOWS = 16, 4
+"""Minimum number of steps of a window, and number of windows."""
+_FASTEST, _SLOWEST = 1.2, 0.7
+"""A rate beyond these shares of the intended one is wrong."""

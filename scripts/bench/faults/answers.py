@@ -9,7 +9,7 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.runner import FAR_ANSWERS
-from robot_runtime.server.warm_up import zero_observation
+from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped
 from scripts.bench.faults.hostile import HostileProcess, nonsense, strays

@@ -7,6 +7,7 @@ import pinocchio as pin
 import pytest
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.core.configuration import Configuration
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.limits import MotionLimits
@@ -61,11 +62,13 @@ def run_ours(policy, *, num_run, overlap, latency_ns, end_ns) -> dict[int, np.nd
     """Time to joints and gripper that our executor commands, every 2 ms."""
     spec = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORIZON, dt_ns=PERIOD_NS)
     executor = Executor(
-        action_spec=spec,
-        method=vlash_method(num_run=num_run, overlap=overlap),
-        limits=OPEN,
-        control_period_ns=TICK_NS,
-        hand_pose=lambda q: pin.SE3.Identity(),
+        Configuration(
+            action_spec=spec,
+            method=vlash_method(num_run=num_run, overlap=overlap),
+            limits=OPEN,
+            control_period_ns=TICK_NS,
+            hand_pose=lambda q: pin.SE3.Identity(),
+        )
     )
     arrivals, sent = [], {}
 
