@@ -58,10 +58,10 @@ def _checked(kind: Any, words: Sequence[str], *, program: str, description: str 
     return args
 
 
-def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int] = ()) -> None:
+def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int] | None = None) -> None:
     """Write a result with what it takes to make it again, or keep it elsewhere if `path` cannot be written.
 
-    seeds: of the episodes or draws; none if nothing is drawn.
+    seeds: of the episodes or draws; None if nothing is drawn.
     """
     from robot_runtime.results import keep_text, result_json
 

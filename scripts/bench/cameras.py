@@ -94,7 +94,8 @@ class BenchCameras:
         console.print(_table(rounds, self.control_hz))
         if self.json is not None:
             rows = [asdict(row) for row in rounds]
-            write_result(self.json, {"control_hz": self.control_hz, "rounds": rows})
+            seeds = range(FIRST_SEED, FIRST_SEED + self.rounds)
+            write_result(self.json, {"control_hz": self.control_hz, "rounds": rows}, seeds=seeds)
         return 0
 
 

@@ -66,7 +66,8 @@ class BenchPartLatency:
         plain_console().print(table)
         if self.json is not None:
             settings = {"dead_time_s": DEAD_TIME_S, "delay_ms": DELAY_MS, "seeds": self.seeds}
-            write_result(self.json, settings | {"rows": rows})
+            seeds = range(FIRST_SEED, FIRST_SEED + self.seeds)
+            write_result(self.json, settings | {"rows": rows}, seeds=seeds)
         return 0
 
     def rows(self) -> Iterator[dict[str, object]]:

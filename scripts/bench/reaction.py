@@ -36,7 +36,7 @@ class BenchReaction:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        from scripts.lab.reaction import cases, measure
+        from scripts.lab.reaction import FIRST_SEED, cases, measure
 
         method_named(self.method)
         with counted() as progress:
@@ -49,7 +49,8 @@ class BenchReaction:
             )
         show(outcomes)
         if self.json is not None:
-            write_result(self.json, to_dict(outcomes))
+            seeds = range(FIRST_SEED, FIRST_SEED + self.episodes)
+            write_result(self.json, to_dict(outcomes), seeds=seeds)
         return 0
 
 

@@ -75,7 +75,7 @@ class BenchRobots:
         }
         show(figures)
         if self.json is not None:
-            write_result(self.json, figures)
+            write_result(self.json, figures, seeds=range(max(self.robots)))
         return 0
 
     def _loop(self, name: str, max_batch: int) -> "LoopRow":
