@@ -36,8 +36,7 @@ from robot_runtime.log.reader import RunLog
 from robot_runtime.log.replay import replay_log
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run import Session
-from scripts.bench.faults.policies import Swing
-from scripts.bench.faults.servers import PolicyProcess
+from scripts.bench.faults.servers import PolicyProcess, Swing
 from scripts.harness import write_result
 
 SIZE, FPS = (480, 640), 30

@@ -1,12 +1,15 @@
 """Tables of `docs/results/robustness.md` and `faults.md`: what was broken, and what the limits change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from scripts.tables.shared import NOTHING, result, share, table
 
+Rows = Sequence[Mapping[str, Any]]
 
-def faults() -> str:
-    """The table of faults: what is injected, what is to happen, and whether it did."""
+
+def faults(rows: Rows) -> str:
+    """Return the table of faults: what is injected, what is to happen, and whether it did."""
     lines = [
         [
             str(row["number"]),
@@ -16,7 +19,7 @@ def faults() -> str:
             str(row["injections"]),
             _verdict(row),
         ]
-        for row in result("bench-faults")["rows"]
+        for row in rows
     ]
     return table(["#", "fault", "injected by", "what happens", "n", "verdict"], lines)
 
@@ -25,10 +28,10 @@ def _verdict(row: Mapping[str, str]) -> str:
     return f"{row['verdict']}: {row['missing']}" if row["missing"] else row["verdict"]
 
 
-def figures_of_faults() -> str:
-    """Every figure of every row, and what it may be."""
+def figures_of_faults(rows: Rows) -> str:
+    """Return every figure of every row, and what it may be."""
     lines, before = [], ""
-    for row in result("bench-faults")["rows"]:
+    for row in rows:
         for each in row["figures"]:
             name = f"{each['name']} [{each['unit']}]" if each["unit"] else each["name"]
             number = str(row["number"])
@@ -41,13 +44,9 @@ def figures_of_faults() -> str:
     return table(["#", "figure", "median", "worst", "at most", "n"], lines)
 
 
-def surprises() -> str:
-    """What happened that no row defines."""
-    found = [
-        f"- row {row['number']}: {text}"
-        for row in result("bench-faults")["rows"]
-        for text in dict.fromkeys(row["surprises"])
-    ]
+def surprises(rows: Rows) -> str:
+    """Return what happened that no row defines."""
+    found = [f"- row {row['number']}: {text}" for row in rows for text in dict.fromkeys(row["surprises"])]
     return "\n".join(found) or "None."
 
 
@@ -151,9 +150,14 @@ def _change(before: Mapping[str, float], after: Mapping[str, float], name: str, 
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "faults": faults,
-    "faults-figures": figures_of_faults,
-    "faults-surprises": surprises,
+    **{
+        name: lambda show=show: show(result("bench-faults")["rows"])
+        for name, show in (
+            ("faults", faults),
+            ("faults-figures", figures_of_faults),
+            ("faults-surprises", surprises),
+        )
+    },
     "fuzz-gate": gate,
     "fuzz-sessions": sessions,
     "limits": limits,
