@@ -68,6 +68,19 @@ def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int]
     keep_text(path, result_json(data, seeds=seeds))
 
 
+def finish(
+    data: Mapping[str, object], path: Path | None, *tables: str, seeds: Iterable[int] | None = None
+) -> int:
+    """Print the tables of a result, and write it if a file is given; returns the exit code 0.
+
+    tables: those that `scripts.tables` writes into the pages. seeds: as of `write_result`.
+    """
+    print(*tables, sep="\n\n")
+    if path is not None:
+        write_result(path, data, seeds=seeds)
+    return 0
+
+
 def percentiles(times: "Sequence[float] | np.ndarray") -> dict[str, float]:
     """p50, p95 and p99; NaN of nothing."""
     import numpy as np

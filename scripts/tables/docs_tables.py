@@ -28,8 +28,6 @@ from scripts.harness import RESULTS, run_script
 from scripts.tables import (
     calibration,
     capture,
-    clocks,
-    hand_eye,
     household,
     methods,
     readme,
@@ -44,14 +42,12 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **speed.TABLES,
     **methods.TABLES,
     **household.TABLES,
-    **hand_eye.TABLES,
     **robustness.TABLES,
     **runs.TABLES,
     **readme.TABLES,
     **capture.TABLES,
     **third_party.TABLES,
     **calibration.TABLES,
-    **clocks.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 NUMBER = re.compile(r"(?:[\d.]+|–)<!--\s+(?P<source>\w+):\s+(?P<words>[^>]*?)\s+-->")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scripts.tables.shared import NOTHING, result, share, table
+from scripts.tables.shared import NOTHING, of, result, share, table
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -50,9 +50,8 @@ def surprises(rows: Rows) -> str:
     return "\n".join(found) or "None."
 
 
-def franka() -> str:
+def franka(found: Mapping[str, Any]) -> str:
     """The Franka driver as a whole, beside our own simulation of the same seeds."""
-    found = result("bench-franka")
     lines = [["a sine of 0.15 rad at 0.25 Hz, 20 targets a second: largest error after 1 s [rad]", "", ""]]
     lines[0][1] = f"{found['sine_error_max_rad']:.4f}"
     for name, what in (("franky_sim", "on franky-sim"), ("own_simulation", "in our own simulation")):
@@ -68,20 +67,20 @@ def franka() -> str:
     return table(["figure", "value", "95 % interval"], lines)
 
 
-def gate() -> str:
+def gate(found: Mapping[str, Any]) -> str:
     """Absurd plans, stalls and stops through the limits."""
-    robots = result("fuzz-gate")["robots"]
+    robots = found["robots"]
     beyond = ("position", "velocity", "acceleration", "jerk")
     lines = [
         [
             name,
-            f"{found['ticks']:,}",
-            str(found["not_finite"]),
-            " / ".join(str(found[limit]) for limit in beyond),
-            f"{found['restless']} of {found['stops']}",
-            str(found["raised"]),
+            f"{counted['ticks']:,}",
+            str(counted["not_finite"]),
+            " / ".join(str(counted[limit]) for limit in beyond),
+            f"{counted['restless']} of {counted['stops']}",
+            str(counted["raised"]),
         ]
-        for name, found in robots.items()
+        for name, counted in robots.items()
     ]
     head = [
         "part",
@@ -124,10 +123,10 @@ def limits() -> str:
     return table(head, lines)
 
 
-def late_parts() -> str:
+def late_parts(found: Mapping[str, Any]) -> str:
     """What declared latencies are worth."""
     lines = []
-    for row in result("bench-part-latency")["rows"]:
+    for row in found["rows"]:
         done, off = row.get("completion_s_median"), row.get("error_mean_m")
         lines.append(
             [
@@ -150,17 +149,12 @@ def _change(before: Mapping[str, float], after: Mapping[str, float], name: str, 
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    **{
-        name: lambda show=show: show(result("bench-faults")["rows"])
-        for name, show in (
-            ("faults", faults),
-            ("faults-figures", figures_of_faults),
-            ("faults-surprises", surprises),
-        )
-    },
-    "fuzz-gate": gate,
+    "faults": of("bench-faults", lambda found: faults(found["rows"])),
+    "faults-figures": of("bench-faults", lambda found: figures_of_faults(found["rows"])),
+    "faults-surprises": of("bench-faults", lambda found: surprises(found["rows"])),
+    "fuzz-gate": of("fuzz-gate", gate),
     "fuzz-sessions": sessions,
     "limits": limits,
-    "late-parts": late_parts,
-    "franka": franka,
+    "late-parts": of("bench-part-latency", late_parts),
+    "franka": of("bench-franka", franka),
 }
