@@ -19,6 +19,7 @@ code 1 if there is one.
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Annotated
 
@@ -528,21 +529,30 @@ Play = Callable[[np.random.Generator, int, Counted], None]
 """Runs episode k."""
 
 
-def plays() -> dict[str, Play]:
-    """Return what is run, by the name in the table."""
-    out: dict[str, Play] = {
-        name: lambda rng, k, counted, robot=robot: episode(robot, METHODS[k % len(METHODS)], rng, counted)
-        for name, robot in ROBOTS.items()
-    }
-    for name, lead in (("Franka driver, joints", lead_joints), ("Franka driver, poses", lead_poses)):
-        out[name] = lambda rng, k, counted, lead=lead: lead(rng, LEAD_PERIODS_S[k % 2], counted)
-    return out
+def limited(robot: Robot, rng: np.random.Generator, k: int, counted: Counted) -> None:
+    episode(robot, METHODS[k % len(METHODS)], rng, counted)
+
+
+def tracked(
+    lead: Callable[[np.random.Generator, float, Counted], None],
+    rng: np.random.Generator,
+    k: int,
+    counted: Counted,
+) -> None:
+    lead(rng, LEAD_PERIODS_S[k % 2], counted)
+
+
+PLAYS: dict[str, Play] = {name: partial(limited, robot) for name, robot in ROBOTS.items()} | {
+    "Franka driver, joints": partial(tracked, lead_joints),
+    "Franka driver, poses": partial(tracked, lead_poses),
+}
+"""What is run, by its name in the table."""
 
 
 def main(args: Args) -> int:
     """Run it and print the table; return 1 on any violation."""
-    results = {name: Counted() for name in plays()}
-    for i, (name, play) in enumerate(plays().items()):
+    results = {name: Counted() for name in PLAYS}
+    for i, (name, play) in enumerate(PLAYS.items()):
         rng, counted = np.random.default_rng([args.seed, i]), results[name]
         num_episodes = max(1, args.ticks // EPISODE_TICKS // (5 if "poses" in name else 1))
         for k in track(range(num_episodes), description=name):
