@@ -17,7 +17,7 @@ code 1 if there is one.
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -542,7 +542,7 @@ def tracked(
     lead(rng, LEAD_PERIODS_S[k % 2], counted)
 
 
-PLAYS: dict[str, Play] = {name: partial(limited, robot) for name, robot in ROBOTS.items()} | {
+PLAYS: Mapping[str, Play] = {name: partial(limited, robot) for name, robot in ROBOTS.items()} | {
     "Franka driver, joints": partial(tracked, lead_joints),
     "Franka driver, poses": partial(tracked, lead_poses),
 }
