@@ -6,7 +6,7 @@ an enabling switch of the robot is. A device that is unplugged is not reopened: 
 wireless one that is out of reach is released or gone only when its receiver reports it, which may take
 seconds.
 
-No library: python-evdev has wheels for x86 only and opens no pipe, with which `bench pedal` and the tests
+No library: python-evdev has wheels for x86 only and opens no pipe, with which `bench faults` and the tests
 imitate the kernel. An event is 24 bytes (`struct input_event`), the current state is one ioctl.
 Reading needs permission: `sudo usermod -aG input $USER`, and a new login.
 """

@@ -67,20 +67,20 @@ def _write_whole(path: Path, text: str) -> None:
         raise
 
 
-def result_json(data: Mapping[str, object], *, seeds: Iterable[int] = ()) -> str:
+def result_json(data: Mapping[str, object], *, seeds: Iterable[int] | None = None) -> str:
     """Return the text of a result file: the result, and under `made_by` how to reproduce it."""
     return json.dumps({"made_by": made_by(seeds=seeds), **data}, indent=1) + "\n"
 
 
-def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
+def made_by(*, seeds: Iterable[int] | None = None) -> dict[str, object]:
     """Return date, command, seeds, processor, library versions, and this code's commit if there is one.
 
-    seeds: of the episodes or draws; none if nothing is drawn.
+    seeds: of the episodes or draws; None if nothing is drawn.
     """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": typed_command(),
-        "seeds": list(seeds),
+        "seeds": None if seeds is None else list(seeds),
         **code(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",

@@ -58,14 +58,27 @@ def _checked(kind: Any, words: Sequence[str], *, program: str, description: str 
     return args
 
 
-def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int] = ()) -> None:
+def write_result(path: Path, data: Mapping[str, object], *, seeds: Iterable[int] | None = None) -> None:
     """Write a result with what it takes to make it again, or keep it elsewhere if `path` cannot be written.
 
-    seeds: of the episodes or draws; none if nothing is drawn.
+    seeds: of the episodes or draws; None if nothing is drawn.
     """
     from robot_runtime.results import keep_text, result_json
 
     keep_text(path, result_json(data, seeds=seeds))
+
+
+def finish(
+    data: Mapping[str, object], path: Path | None, *tables: str, seeds: Iterable[int] | None = None
+) -> int:
+    """Print the tables of a result, and write it if a file is given; returns the exit code 0.
+
+    tables: those that `scripts.tables` writes into the pages. seeds: as of `write_result`.
+    """
+    print(*tables, sep="\n\n")
+    if path is not None:
+        write_result(path, data, seeds=seeds)
+    return 0
 
 
 def percentiles(times: "Sequence[float] | np.ndarray") -> dict[str, float]:

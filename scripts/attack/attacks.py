@@ -1,15 +1,26 @@
-"""Attacks on a server by unauthenticated peers and bad robots: each function of ATTACKS runs until killed."""
+"""Attacks on a server and its gateways, each until its process is killed.
+
+By unauthenticated peers and bad robots in our messages, and in ZeroMQ's own protocol byte by byte; by clients
+of the gateways for other projects, with the address of a gateway.
+"""
 
 import contextlib
 import itertools
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from threading import Thread
+from urllib.parse import urlparse
 
 import cv2
+import grpc
 import msgspec
 import numpy as np
 import zmq
 from msgspec import structs
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
 
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
@@ -277,9 +288,226 @@ def absurd_plans(address: str, welcome: Welcome) -> None:
     _ask(address, welcome, requests, 0.02)
 
 
+# ---- bytes ----
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 32)
+READY = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
+
+
+def connected(address: str) -> socket.socket:
+    """Open a connection that sends nothing."""
+    at = urlparse(address)
+    return socket.create_connection((at.hostname or "", at.port or 0), timeout=10.0)
+
+
+def greeted(address: str, welcome: Welcome | None) -> socket.socket:
+    """Open a connection that has done ZeroMQ's handshake and, as a robot, ours."""
+    connection = connected(address)
+    connection.sendall(GREETING + READY)
+    answered = b""
+    while b"READY" not in answered:  # what comes before that is refused
+        received = connection.recv(1000)
+        if not received:
+            raise ConnectionError
+        answered += received
+    if welcome is not None:
+        (hello,) = encode(Packet("attacker", 1, Hello(robot="attacker", schema=welcome.info.schema)))
+        connection.sendall(b"\x02" + len(hello).to_bytes(8, "big") + hello)
+        time.sleep(0.05)
+    return connection
+
+
+def endlessly(data: bytes, address: str, welcome: Welcome, *, as_robot: bool) -> None:
+    """Send the same bytes for ever, on a new connection whenever the last one ends."""
+    while True:
+        with contextlib.suppress(OSError), greeted(address, welcome if as_robot else None) as connection:
+            Thread(target=drained, args=(connection,), daemon=True).start()
+            while True:
+                connection.sendall(data)
+
+
+def drained(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while connection.recv(65536):
+            pass
+
+
+def hold_unfinished(address: str, welcome: Welcome, *, as_robot: bool) -> None:
+    """Send 40 messages of 62 MB without their last byte."""
+    held = []
+    frame = b"\x03" + (31 * 2**20).to_bytes(8, "big")
+    while True:
+        with contextlib.suppress(OSError):
+            connection = greeted(address, welcome if as_robot else None)
+            held.append(connection)
+            connection.sendall(frame + bytes(31 * 2**20))
+            connection.sendall(frame + bytes(31 * 2**20 - 1))
+        held = held[-40:]
+
+
+def silent_connections(address: str, welcome: Welcome) -> None:
+    """Open as many silent connections as possible."""
+    held = []
+    while True:
+        with contextlib.suppress(OSError):
+            held.append(connected(address))
+        held = held[-700:]
+        time.sleep(0.001)
+
+
+def garbage_and_back(address: str, welcome: Welcome) -> None:
+    """Connect again and again, and send garbage once each time."""
+    while True:
+        with contextlib.suppress(OSError), greeted(address, None) as connection:
+            connection.sendall(b"\x00\x05hello" * 5)
+            connection.recv(100)
+
+
 _ALL = (
     busy_neighbour, quoted_greetings, greetings, greeting_and_leaving, crowds, beats_of_64, cancels, requests,
     scans_of_a_stranger, scans_of_a_robot, large_pictures_of_a_stranger, large_pictures_of_a_robot, samples,
-    long_work, much_work, hurried_requests, absurd_plans,
+    long_work, much_work, hurried_requests, absurd_plans, silent_connections, garbage_and_back,
 )  # fmt: skip
-ATTACKS = {attack.__name__: attack for attack in _ALL}
+_ENDLESS = {
+    "commands": b"\x04\x01\x00",  # of two bytes, which libzmq answers by itself or drops
+    "tiny_messages": b"\x00\x00",  # empty ones
+    "endless_message": b"\x01\x00",  # of empty frames that never ends
+}
+ATTACKS: Mapping[str, Callable[[str, Welcome], None]] = (
+    {attack.__name__: attack for attack in _ALL}
+    | {name: partial(endlessly, data * 20_000, as_robot=False) for name, data in _ENDLESS.items()}
+    | {f"robot_{name}": partial(endlessly, data * 20_000, as_robot=True) for name, data in _ENDLESS.items()}
+    | {"unfinished_messages": partial(hold_unfinished, as_robot=False)}
+    | {"robot_unfinished_messages": partial(hold_unfinished, as_robot=True)}
+)
+"""Name -> attack, by unauthenticated peers and, as robots, by welcomed ones."""
+
+# ---- gateways ----
+
+_MB = 2**20
+
+
+def openpi_keys(address: str) -> None:
+    """Send messages with a million keys."""
+    _ask_openpi(address, msgspec.msgpack.encode({f"k{i}": 1 for i in range(1_000_000)}))
+
+
+def openpi_numbers(address: str) -> None:
+    """Send messages with a million numbers, each a separate value."""
+    _ask_openpi(address, msgspec.msgpack.encode({"observation/joint_position": [0.5] * 1_000_000}))
+
+
+def openpi_connections(address: str) -> None:
+    """Open two hundred connections at once that greet and then stay silent."""
+    open_ones = []
+    while True:
+        with contextlib.suppress(OSError, WebSocketException):
+            open_ones += [connect(f"ws://{address}", open_timeout=1.0) for _ in range(200)]
+        time.sleep(0.5)
+        for connection in open_ones[:-100]:
+            connection.close()
+
+
+def openpi_silence(address: str) -> None:
+    """Open connections that never greet."""
+    while True:
+        with contextlib.ExitStack() as open_ones:
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    open_ones.enter_context(socket.create_connection(_host_and_port(address), timeout=1.0))
+            time.sleep(0.2)
+
+
+def groot_large(address: str) -> None:
+    """Send requests of 4 MB from a DEALER that never waits, and from others that come and go."""
+    request = {"endpoint": "get_action", "data": {"observation": {"x": bytes(4 * _MB)}}}
+    data = msgspec.msgpack.encode(request)
+    while True:
+        peer: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
+        peer.set(zmq.LINGER, 0)
+        peer.set(zmq.SNDTIMEO, 200)
+        peer.connect(f"tcp://{address}")
+        for _ in range(100):
+            with contextlib.suppress(zmq.Again):
+                peer.send_multipart([b"", data], copy=False)
+        peer.close()
+
+
+def groot_parts(address: str) -> None:
+    """Send a message with endless parts."""
+    peer: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
+    peer.set(zmq.LINGER, 0)
+    peer.connect(f"tcp://{address}")
+    while True:
+        peer.send(b"x" * 1000, zmq.SNDMORE)
+
+
+def lerobot_instructions(address: str) -> None:
+    """Send pickles that take as long as possible to read: many values, keys and levels."""
+    pairs = (b"\x8a\x08" + i.to_bytes(8, "little") + b"N" for i in range(9_000))
+    _observe(address, b"\x80\x04}(" + b"".join(pairs) + b"u.")
+
+
+def lerobot_large(address: str) -> None:
+    """Send observations of 30 MB."""
+    _observe(address, b"\x80\x04B" + (30 * _MB).to_bytes(4, "little") + bytes(30 * _MB) + b".")
+
+
+def lerobot_unfinished(address: str) -> None:
+    """Send many observations at once that never end."""
+    pieces = []
+    with grpc.insecure_channel(address) as channel:
+        send = channel.stream_unary("/transport.AsyncInference/SendObservations")
+        for i in itertools.count():
+            pieces.append(send.future(itertools.chain([_piece(bytes(_MB), 1)], _never())))
+            time.sleep(0.01 if i < 100 else 0.5)
+
+
+def _never() -> itertools.repeat:
+    time.sleep(3600.0)
+    return itertools.repeat(b"", 0)
+
+
+def _observe(address: str, pickled: bytes) -> None:
+    with grpc.insecure_channel(address) as channel:
+        send = channel.stream_unary("/transport.AsyncInference/SendObservations")
+        while True:
+            parts = [pickled[i : i + 2 * _MB] for i in range(0, len(pickled), 2 * _MB)]
+            with contextlib.suppress(grpc.RpcError):
+                send(iter([_piece(part, 3 if part is parts[-1] else 2) for part in parts]), timeout=10.0)
+
+
+def _piece(data: bytes, state: int) -> bytes:
+    """Return a protobuf `Observation`."""
+    size, length = len(data), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([0x08, state, 0x12, *length, size]) + data
+
+
+def _ask_openpi(address: str, message: bytes) -> None:
+    while True:
+        with (
+            contextlib.suppress(OSError, WebSocketException),
+            connect(f"ws://{address}", compression=None, max_size=None) as connection,
+        ):
+            connection.recv()
+            while True:
+                connection.send(message)
+                connection.recv()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+_OF_GATEWAYS = (
+    openpi_keys, openpi_numbers, openpi_connections, openpi_silence, groot_large, groot_parts,
+    lerobot_instructions, lerobot_large, lerobot_unfinished,
+)  # fmt: skip
+GATEWAY_ATTACKS: Mapping[str, tuple[str, Callable[[str], None]]] = {
+    attack.__name__: (attack.__name__.partition("_")[0], attack) for attack in _OF_GATEWAYS
+}
+"""Name -> gateway and attack."""

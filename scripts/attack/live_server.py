@@ -1,24 +1,25 @@
-"""`LiveServer`: a server in its own process and a well-behaved robot, for attacks."""
+"""Shared code of attacks: a server in its own process, and a well-behaved robot beside the attack."""
 
 import json
+import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
+
+from msgspec import structs
 
 from policies.scripted import FRANKA
 from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.warming import zero_observation
-from robot_runtime.wire.events import PartReceived, ServerLost
+from robot_runtime.wire.events import PartReceived
 
 START_S = 120.0
-PERIOD_S = 0.05
 
 
 def started_server(folder: Path, *options: str) -> tuple[subprocess.Popen, str]:
@@ -40,13 +41,66 @@ def started_server(folder: Path, *options: str) -> tuple[subprocess.Popen, str]:
     return process, json.loads(facts.read_text())["address"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Answers that the robot got."""
+class Asker:
+    """Well-behaved robot: it sends requests at a steady pace, whatever the answers, and counts these."""
 
-    per_s: float
-    """Answers per second; 20 at most."""
-    losses: int
+    def __init__(
+        self,
+        client: PolicyClient,
+        *,
+        period_s: float = 0.05,
+        deadline_ns: int = NS_PER_S,
+        num_open: int = 0,
+    ) -> None:
+        """num_open: earlier requests that stay of use when a later one is sent."""
+        welcome = client.wait_until_ready(START_S)
+        self._client, self._period_s, self._num_open = client, period_s, num_open
+        self._request = ChunkRequest(
+            observation=zero_observation(welcome.info.schema, next(iter(welcome.info.tasks), "")),
+            sampler=welcome.info.capabilities.samplers[0](),
+            epoch=client.new_epochs(),
+            deadline_ns=deadline_ns,
+        )
+        self._num_asked = 0
+        self.happened = Counter[str]()
+        """Events by type."""
+        self.took_ms: list[float] = []
+        """Latency of each complete answer [ms]."""
+
+    @property
+    def losses(self) -> int:
+        """Return how often the robot lost the server."""
+        return self.happened["ServerLost"]
+
+    def ask_for(self, duration_s: float) -> int:
+        """Send requests for a time [s]; return how many complete answers come."""
+        now_s = time.monotonic()
+        end_s, next_s, before = now_s + duration_s, now_s, len(self.took_ms)
+        while (now_s := time.monotonic()) < end_s:
+            if now_s >= next_s:
+                next_s += self._period_s
+                self._ask()
+            self._client.wait_for_events(max(0.0, min(next_s, end_s) - time.monotonic()))
+            for event in self._client.events():
+                self.happened[type(event).__name__] += 1
+                if isinstance(event, PartReceived) and event.part.is_last:
+                    self.took_ms.append((event.arrived_ns - event.sent_ns) / NS_PER_MS)
+        return len(self.took_ms) - before
+
+    def _ask(self) -> None:
+        if self._client.welcome is None:
+            return
+        self._num_asked += 1
+        seen = self._request.observation
+        state = seen.state.replace(t_ns=time.monotonic_ns())
+        self._client.submit(
+            structs.replace(
+                self._request,
+                request_id=self._num_asked,
+                observation=structs.replace(seen, state=state),
+                in_flight=tuple(range(max(1, self._num_asked - self._num_open), self._num_asked)),
+            )
+        )
 
 
 class LiveServer:
@@ -55,17 +109,14 @@ class LiveServer:
     def __init__(self) -> None:
         self._folder = TemporaryDirectory()
         self._process, self.address = started_server(Path(self._folder.name), "--policy", "hold")
-        self._robot = PolicyClient(self.address, schema=FRANKA)
-        self._robot.wait_until_ready(START_S)
-        self._num_asked = 0
+        self._client = PolicyClient(self.address, schema=FRANKA)
+        self.robot = Asker(self._client)
 
     def __enter__(self) -> "LiveServer":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._robot.close()
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
         self._process.kill()
         self._process.wait()
         self._folder.cleanup()
@@ -74,42 +125,14 @@ class LiveServer:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    @property
-    def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
-
-    def log(self) -> str:
-        """Output of the server so far."""
-        return (Path(self._folder.name) / "log").read_text()
-
     def memory(self) -> int:
-        """Resident memory of the server [bytes]."""
-        try:
-            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * 4096
-        except (OSError, IndexError):
-            return 0
+        """Return the resident memory of the server [bytes]."""
+        return resident_bytes(self._process.pid)
 
-    def ask_for(self, duration_s: float) -> Asked:
-        """Send requests for a time [s]."""
-        end_s = time.monotonic() + duration_s
-        num_answers = losses = 0
-        while time.monotonic() < end_s:
-            if (welcome := self._robot.welcome) is not None:
-                self._num_asked += 1
-                self._robot.submit(
-                    ChunkRequest(
-                        request_id=self._num_asked,
-                        epoch=0,
-                        observation=zero_observation(welcome.info.schema, next(iter(welcome.info.tasks), "")),
-                        prev_action_chunk=None,
-                        inference_delay=0,
-                        sampler=welcome.info.capabilities.samplers[0](),
-                        seed=0,
-                        deadline_ns=NS_PER_S,
-                    )
-                )
-            time.sleep(PERIOD_S)
-            for event in self._robot.events():
-                losses += isinstance(event, ServerLost)
-                num_answers += isinstance(event, PartReceived) and event.part.is_last
-        return Asked(per_s=num_answers / duration_s, losses=losses)
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Return the resident memory of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0

@@ -10,38 +10,29 @@ is no attack: it measures the cost of sharing the machine.
 """
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import structs
-
 from policies.load import load_policy
 from robot_runtime.cli.options import Maybe, OutputFile, Several, Within
-from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.codec import decode, encode
-from robot_runtime.wire.events import PartReceived, ServerLost
 from robot_runtime.wire.messages import Packet, Welcome
-from scripts.attack import attacks, attacks_by_bytes
-from scripts.attack.attacks_of_gateways import GATEWAY_ATTACKS
-from scripts.attack.live_server import started_server
+from scripts.attack.attacks import ATTACKS, GATEWAY_ATTACKS
+from scripts.attack.live_server import Asker, resident_bytes, started_server
 from scripts.harness import run_script, write_result
 
-ATTACKS = attacks.ATTACKS | attacks_by_bytes.ATTACKS
 KEPT = 0.8
 _PERIOD_S = 0.2
 _NEWCOMER_S = 10.0
@@ -82,43 +73,6 @@ class Outcome:
         return self.is_alive and self.newcomer_s is not None and self.during >= KEPT * self.before
 
 
-class Robot:
-    """Sends one request at a time at a steady pace, and counts its answers."""
-
-    def __init__(self, client: PolicyClient, welcome: Welcome, pid: int) -> None:
-        task = next(iter(welcome.info.tasks), "")
-        self._client, self._pid = client, pid
-        self._observation = zero_observation(welcome.info.schema, task)
-        self._ids = itertools.count(1)
-        self.rss_mb = self.losses = 0
-
-    def answers(self, seconds: float) -> int:
-        """Return how many complete answers come in a time."""
-        end_s, next_s, num = time.monotonic() + seconds, time.monotonic(), 0
-        while (now_s := time.monotonic()) < end_s:
-            if now_s >= next_s:
-                next_s += _PERIOD_S
-                self._ask()
-            self._client.wait_for_events(max(0.0, min(next_s, end_s) - time.monotonic()))
-            for event in self._client.events():
-                num += isinstance(event, PartReceived) and event.part.is_last
-                self.losses += isinstance(event, ServerLost)
-        return num
-
-    def _ask(self) -> None:
-        self.rss_mb = max(self.rss_mb, *map(_rss_mb, (self._pid, *_children(self._pid))))
-        if self._client.welcome is None:
-            return
-        state = replace(self._observation.state, t_ns=time.monotonic_ns())
-        self._client.submit(
-            ChunkRequest(
-                request_id=next(self._ids), epoch=0, seed=0, deadline_ns=NS_PER_S, inference_delay=0,
-                observation=structs.replace(self._observation, state=state), prev_action_chunk=None,
-                sampler=ConstantSchedule(),
-            )
-        )  # fmt: skip
-
-
 @contextlib.contextmanager
 def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen, str, str]]:
     """Start a server; yield its process, its address, and that of its gateway, or its own again."""
@@ -147,25 +101,24 @@ def attacked(name: str, schema: Schema, args: Args) -> Outcome:
     with served(args.policy, gateway) as (process, address, attack_at):
         with PolicyClient(address, schema=schema, robot="good") as client:
             welcome = client.wait_until_ready(30.0)
-            robot = Robot(client, welcome, process.pid)
-            robot.answers(1.0)
-            before = robot.answers(args.seconds)
-            robot.losses = 0
+            robot, memory = Asker(client, period_s=_PERIOD_S), Memory(process.pid)
+            robot.ask_for(1.0)
+            before, lost = robot.ask_for(args.seconds), robot.losses
             attacker = multiprocessing.get_context("spawn").Process(
                 target=_attack, args=(name, attack_at, _packed(welcome)), daemon=True
             )
             attacker.start()
-            robot.answers(2.0)  # it imports
-            during = robot.answers(args.seconds)
+            robot.ask_for(2.0)  # it imports
+            during = robot.ask_for(args.seconds)
             newcomer_s = _newcomer_s(address, welcome)
             os.kill(attacker.pid or 0, signal.SIGKILL)
             attacker.join()
-            robot.answers(1.0)
-            after = robot.answers(args.seconds)
+            robot.ask_for(1.0)
+            after = robot.ask_for(args.seconds)
         is_alive = process.poll() is None
         return Outcome(
-            attack=name, before=before, during=during, after=after, losses=robot.losses,
-            newcomer_s=newcomer_s, rss_mb=robot.rss_mb, is_alive=is_alive,
+            attack=name, before=before, during=during, after=after, losses=robot.losses - lost,
+            newcomer_s=newcomer_s, rss_mb=memory.stop(), is_alive=is_alive,
         )  # fmt: skip
 
 
@@ -203,11 +156,23 @@ def _children(pid: int) -> list[int]:
     return []
 
 
-def _rss_mb(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
-    return 0
+class Memory(threading.Thread):
+    """Watches the peak memory of a server and its gateways."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid, self._is_over, self._peak = pid, threading.Event(), 0
+        self.start()
+
+    def run(self) -> None:
+        while not self._is_over.wait(_PERIOD_S):
+            self._peak = max(self._peak, *map(resident_bytes, (self._pid, *_children(self._pid))))
+
+    def stop(self) -> int:
+        """Return the peak [MB]."""
+        self._is_over.set()
+        self.join()
+        return self._peak // 2**20
 
 
 def main(args: Args) -> int:

@@ -8,7 +8,6 @@ all robots every ten minutes. Exit code 1 if the process grew by more than --lim
 """
 
 import itertools
-import os
 import time
 from dataclasses import dataclass
 from typing import Annotated, Literal, cast
@@ -33,6 +32,7 @@ from robot_runtime.wire.events import Event
 from robot_runtime.wire.messages import Welcome
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
+from scripts.attack.live_server import resident_bytes
 from scripts.harness import run_script
 from sim.scene.clock import SimClock
 
@@ -103,12 +103,6 @@ class Loopback:
         return np.column_stack([*(Q_HOME[:, None] + 0.1 * np.sin(t_s)), np.full(spec.horizon, 0.04)])
 
 
-def resident_mb() -> float:
-    """Return the memory of this process [MB]."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def main(args: Args) -> int:
     clock, policy = SimClock(), HoldPolicy(FRANKA)
     welcome = Welcome(info=policy.info, heartbeat_ns=NS_PER_S // 10)
@@ -130,7 +124,7 @@ def main(args: Args) -> int:
         nonlocal next_ns
         if tick.now_ns >= next_ns:
             next_ns += duration_ns // 20
-            sizes.append(resident_mb())
+            sizes.append(resident_bytes() / 1e6)
             print(f"{tick.now_ns / 60e9:6.1f} min  {sizes[-1]:7.1f} MB", flush=True)
 
     record = runner.run(on_tick=look)

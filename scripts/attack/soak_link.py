@@ -9,7 +9,6 @@ The server is `robot-runtime serve` in its own process; the link delays the byte
 
 import json
 import time
-from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,12 +18,9 @@ import numpy as np
 
 from policies.scripted import FRANKA
 from robot_runtime.cli.options import Maybe, Milliseconds, OutputFile, Seed, Share, Within
-from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.warming import zero_observation
-from robot_runtime.wire.events import PartReceived
-from scripts.attack.live_server import started_server
+from scripts.attack.live_server import Asker, started_server
 from scripts.harness import run_script, write_result
 from tests.process.slow_link import slow_link
 
@@ -41,38 +37,6 @@ class Args:
     requests_per_s: Annotated[float, Within(0.01, 1000)] = 5.0
     seed: Seed = 0
     json: Maybe[OutputFile] = None
-
-
-def asked(client: PolicyClient, args: Args) -> tuple[Counter[str], list[float]]:
-    """Return the number of events by kind, and the latencies of answers [ms]."""
-    welcome = client.wait_until_ready()
-    sampler = welcome.info.capabilities.samplers[0]()
-    observation = zero_observation(welcome.info.schema, next(iter(welcome.info.tasks), ""))
-    epoch, request_id = client.new_epochs(), 0
-    happened, took_ms = Counter[str](), []
-    client.events()
-    end_s = time.monotonic() + 60 * args.minutes
-    while time.monotonic() < end_s:
-        earlier = tuple(range(max(0, request_id - 30), request_id))
-        request = ChunkRequest(
-            request_id=request_id,
-            epoch=epoch,
-            observation=observation,
-            prev_action_chunk=None,
-            inference_delay=0,
-            sampler=sampler,
-            seed=0,
-            deadline_ns=60 * NS_PER_S,
-            in_flight=earlier,
-        )
-        client.submit(request)
-        request_id += 1
-        time.sleep(1 / args.requests_per_s)
-        for event in client.events():
-            happened[type(event).__name__] += 1
-            if isinstance(event, PartReceived) and event.part.is_last:
-                took_ms.append((event.arrived_ns - event.sent_ns) / NS_PER_MS)
-    return happened, took_ms
 
 
 def main(args: Args) -> int:
@@ -98,16 +62,17 @@ def soak(address: str, args: Args) -> dict:
         with PolicyClient(far.address, schema=FRANKA) as client:
             client.wait_until_ready(120.0)
             connected_s = time.monotonic() - started_s
-            happened, took_ms = asked(client, args)
-        p50, p99 = np.percentile(took_ms or [np.nan], [50, 99])
+            robot = Asker(client, period_s=1 / args.requests_per_s, deadline_ns=60 * NS_PER_S, num_open=30)
+            robot.ask_for(60 * args.minutes)
+        p50, p99 = np.percentile(robot.took_ms or [np.nan], [50, 99])
         return {
             "arguments": {k: v for k, v in asdict(args).items() if k != "json"},
             "connected_s": connected_s,
             "connections": far.num_connections,
             "packets_lost": far.num_lost,
-            "losses": happened["ServerLost"],
-            "answers": len(took_ms),
-            "events": dict(happened),
+            "losses": robot.losses,
+            "answers": len(robot.took_ms),
+            "events": dict(robot.happened),
             "answer_ms": {"p50": float(p50), "p99": float(p99)},
         }
 

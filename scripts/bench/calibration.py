@@ -25,7 +25,8 @@ from calibration.intrinsics import calibrate
 from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
+from scripts.tables import calibration as tables
 from sim.capture.board_scene import CLEAN, NOISY, Look, draw_board
 
 SHEET, TABLE = BOARDS["a4"], BOARDS["a3"]
@@ -105,11 +106,7 @@ def main(args: Args) -> int:
             "faults": faults(),
         }
         progress.advance(bar)
-    if args.json is not None:
-        write_result(args.json, out, seeds=range(args.seeds))
-    for line in _lines(out):
-        print(line)
-    return 0
+    return finish(out, args.json, tables.figures(out), tables.faults(out), seeds=range(args.seeds))
 
 
 def worst(rows: list[Row]) -> list[Row]:
@@ -331,23 +328,6 @@ def _refused(chest: DeviceViews, hand: DeviceViews) -> list[str]:
     except InvalidValueError:
         return ["refused"]
     return []
-
-
-def _lines(out: dict[str, list[Row]]) -> Iterator[str]:
-    for row in out["intrinsics"]:
-        yield (
-            f"{row['look']} {row['lens']}: rms {row['rms_px']:.3f} px, f off "
-            f"{100 * row['focal_error']:.3f} %, repeats within {100 * row['focal_repeat_share']:.3f} %"
-        )
-    for name in ("anchors", "drawn_anchors"):
-        for row in out[name]:
-            yield (
-                f"{row['look']} {name}: p95 {1e3 * row['error_m_p95']:.2f} mm, "
-                f"{np.rad2deg(row['error_rad_p95']):.3f} deg, held out {row['held_out_px_p95']:.2f} px, "
-                f"NEES {row['nees']:.2f}, trusted {row['trusted']} of {row['seeds']}"
-            )
-    for row in out["faults"]:
-        yield f"{row['fault']}: {', '.join(row['caught']) or '-'}"
 
 
 if __name__ == "__main__":

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from msgspec import structs
 from rich.progress import track
-from rich.table import Table
 
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.commands.run import loop_figures, refuse_fault
@@ -33,7 +31,7 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.scheduling import Pacer, real_time_thread
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived
-from scripts.harness import write_result
+from scripts.harness import finish
 
 if TYPE_CHECKING:
     from sim.scene.world import World
@@ -73,9 +71,11 @@ class BenchCameras:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        console, rounds = plain_console(), list[Round]()
+        from scripts.tables import speed
+
+        rounds = list[Round]()
         with ServerProcess(POLICY) as server:
-            for i in track(range(self.rounds), description="episodes", console=console):
+            for i in track(range(self.rounds), description="episodes"):
                 seed = FIRST_SEED + i
                 ours = our_round(server.address, seed, self.control_hz)
                 rounds.append(ours)
@@ -91,11 +91,9 @@ class BenchCameras:
                             length_ns=length_ns,
                         )
                     )
-        console.print(_table(rounds, self.control_hz))
-        if self.json is not None:
-            rows = [asdict(row) for row in rounds]
-            write_result(self.json, {"control_hz": self.control_hz, "rounds": rows})
-        return 0
+        figures = {"control_hz": self.control_hz, "rounds": [asdict(row) for row in rounds]}
+        seeds = range(FIRST_SEED, FIRST_SEED + self.rounds)
+        return finish(figures, self.json, speed.cameras(figures), seeds=seeds)
 
 
 def our_round(address: str, seed: int, control_hz: float) -> Round:
@@ -209,25 +207,3 @@ def _bare_loop(
 def _chunks_per_s(seen_ns: list[int]) -> float:
     """By the captures that the answers saw, in order [ns]; 0 for fewer than two."""
     return (len(seen_ns) - 1) * NS_PER_S / (seen_ns[-1] - seen_ns[0]) if len(seen_ns) > 1 else 0.0
-
-
-def _table(rounds: list[Round], control_hz: float) -> Table:
-    table = Table(
-        "loop",
-        "tick p50 [ms]",
-        "ticks a round",
-        "lost, round by round",
-        "lost in all",
-        "chunks a second",
-        title=f"Two cameras, a policy that sees and a loop of {control_hz:g} Hz",
-    )
-    for name in ("ours", *SHARES):
-        of_loop = [row for row in rounds if row.loop == name]
-        tick_ms, ticks, rate = (
-            float(np.median([getattr(row, what) for row in of_loop]))
-            for what in ("tick_ms", "ticks", "chunks_per_s")
-        )
-        lost = [row.lost for row in of_loop]
-        lost_words = ", ".join(map(str, lost))
-        table.add_row(name, f"{tick_ms:.2f}", f"{ticks:.0f}", lost_words, str(sum(lost)), f"{rate:.2f}")
-    return table

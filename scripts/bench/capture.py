@@ -24,7 +24,8 @@ from calibration.labels.label import clock_of, joined_by
 from calibration.labels.values import Drift, LabelConfig
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Seed
 from robot_runtime.errors import RobotRuntimeError
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
+from scripts.tables import capture as tables
 from sim.capture import faults as fault
 from sim.capture import pictures
 from sim.capture.clips import anchor_clip, sync_clip
@@ -71,21 +72,12 @@ def main(options: Options) -> int:
     ]
     caught = [tried(faults, seed) for faults, seed in track(cases, description="faults")]
     figures = {name: summary([row for row in rows if row["noise"] == name]) for name in NOISES}
-    for name, values in figures.items():
-        print(name)
-        for what, value in values.items():
-            print(f"  {what:28} {value:.4g}")
-    for row in caught:
-        print(f"{row['fault']:40} {'caught' if row['is_caught'] else 'NOT CAUGHT':11} {', '.join(row['by'])}")
+    for row in rows:
+        row.pop("rows", None)
     found_drawn = [drawn("clean", options.first_seed)] if options.drawn else []
-    for row in found_drawn:
-        print(row)
-    if options.json is not None:
-        for row in rows:
-            row.pop("rows", None)
-        found = {"figures": figures, "sessions": rows, "faults": caught, "drawn": found_drawn}
-        write_result(options.json, found, seeds=seeds)
-    return 0
+    found = {"figures": figures, "sessions": rows, "faults": caught, "drawn": found_drawn}
+    shown = [tables.figures(found), tables.faults(found), *([tables.drawn(found)] if found_drawn else [])]
+    return finish(found, options.json, *shown, seeds=seeds)
 
 
 def measured(name: str, seed: int) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from calibration.capture.check import join_clocks
 from calibration.capture.raw import RawCapture
 from robot_runtime.cli.options import Count, KeptFile, Within
 from robot_runtime.cli.progress import counted
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
+from scripts.tables.calibration import clocks
 from sim.capture.drills import sync_take, walk_take
 from sim.capture.rig import CLEAN, NOISY, Noise, RigConfig
 from sim.capture.session import simulate_session
@@ -76,7 +77,7 @@ def joined(noise: Noise, imu: bool, seed: int, metres: float) -> Joined:
         )
 
 
-def main(args: MeasureClocks) -> None:
+def main(args: MeasureClocks) -> int:
     """Measure, and keep the figures."""
     out = {}
     with counted() as progress:
@@ -96,9 +97,7 @@ def main(args: MeasureClocks) -> None:
                 "least_correlation": round(min(row.correlation for row in rows), 3),
                 "sessions": args.seeds,
             }
-            print(name, out[name])
-    command = f"python -m scripts.bench.clocks --seeds {args.seeds}"
-    write_result(args.output, {"command": command, "cases": out})
+    return finish({"cases": out}, args.output, clocks({"cases": out}), seeds=range(args.seeds))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from scripts.bench.household import BenchHousehold
 from scripts.bench.log import BenchLog
 from scripts.bench.loop import BenchLoop
 from scripts.bench.methods import BenchMethods
-from scripts.bench.pedal import BenchPedal
 from scripts.bench.peers import BenchPeers
 from scripts.bench.reaction import BenchReaction
 from scripts.bench.robots import BenchRobots
@@ -28,7 +27,6 @@ Subcommand = (
     | Annotated[BenchLog, subcommand("log")]
     | Annotated[BenchWire, subcommand("wire")]
     | Annotated[BenchFaults, subcommand("faults")]
-    | Annotated[BenchPedal, subcommand("pedal")]
     | Annotated[BenchFranka, subcommand("franka")]
     | Annotated[BenchReaction, subcommand("reaction")]
     | Annotated[BenchStream, subcommand("stream")]

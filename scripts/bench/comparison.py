@@ -50,7 +50,7 @@ class Comparison(ABC):
         """What to run, and the policies that are missing for more."""
 
     @abstractmethod
-    def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
+    def _write(self, rows: "list[Row]") -> None:
         """Tables and plots of what is finished; the folder is there."""
 
     def main(self) -> int:
@@ -83,7 +83,7 @@ class Comparison(ABC):
             print(f"left out: {refused}", file=sys.stderr)
         if rows := self._beside(rows_of(cells, results, command=typed_command()), kept):
             self.output.mkdir(parents=True, exist_ok=True)
-            self._write(rows, [str(each) for each in (*missing, *failed)])
+            self._write(rows)
         return 0
 
     def _beside(self, rows: "list[Row]", kept: "list[Row]") -> "list[Row]":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
 
 if TYPE_CHECKING:
     from robot_runtime.core.values.state import Image
@@ -43,6 +43,7 @@ def main(options: Options) -> int:
     from robot_runtime.dataset.from_log import from_log
     from robot_runtime.dataset.stored import StoredDataset
     from robot_runtime.log.reader import RunLog
+    from scripts.tables.runs import export
     from tests.dataset.runs import SCHEMA, write_run
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -58,12 +59,8 @@ def main(options: Options) -> int:
             took_s = time.monotonic() - start_s
             pictures = _pictures(StoredDataset(folder))
             rows.append({"frames": exported.num_frames, "pictures": pictures, "took_s": took_s})
-            print(f"{exported.num_frames} rows, pictures {pictures}, {took_s:.1f} s")
-    median_s = float(np.median([row["took_s"] for row in rows]))
-    print(f"{options.seconds:g} s of a run in {median_s:.1f} s (median of {len(rows)})")
-    if options.json is not None:
-        write_result(options.json, {"seconds": options.seconds, "exports": rows})
-    return 0
+    figures = {"seconds": options.seconds, "exports": rows}
+    return finish(figures, options.json, export(figures))
 
 
 def _pictures(dataset: "StoredDataset") -> dict[str, int]:

@@ -3,9 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Processes, Seed, need
@@ -13,13 +11,11 @@ from robot_runtime.core.method.choose import Default, default_for
 from robot_runtime.evaluation.statistics import wilson_interval
 from robot_runtime.evaluation.traces import constant
 from robot_runtime.server.process import ServerProcess
-from scripts.harness import write_result
+from scripts.harness import finish
 
 if TYPE_CHECKING:
     from robot_runtime.evaluation.result import EpisodeResult
 
-SINE_BOUND = 0.01
-"""[rad]"""
 OWN_DELAY_MS = 10.0
 """Of answers in our own simulation; a server on the same machine takes about as long."""
 
@@ -48,6 +44,7 @@ class BenchFranka:
         """Measure, print, and write the figures if asked; returns the exit code."""
         need("franky", "franky_sim", "mujoco", "torch")
         from scripts.lab.fci.episodes import run_episode, sine_error
+        from scripts.tables.robustness import franka
 
         console = plain_console()
         with console.status("a sine of 0.15 rad at 0.25 Hz, 20 targets a second"):
@@ -67,10 +64,7 @@ class BenchFranka:
             "episodes": [asdict(each) for each in fci],
             "own_episodes": [{"seed": each.seed, "success": each.score.success} for each in own],
         }
-        self._show(console, figures)
-        if self.json is not None:
-            write_result(self.json, figures, seeds=list(seeds))
-        return 0
+        return finish(figures, self.json, franka(figures), seeds=seeds)
 
     def _own(self) -> "list[EpisodeResult]":
         from policies.load import load_policy
@@ -86,20 +80,6 @@ class BenchFranka:
             first_seed=self.seed,
         )
         return evaluate(config, workers=self.workers)
-
-    def _show(self, console: Console, figures: dict[str, Any]) -> None:
-        table = Table("the Franka driver on franky-sim", "figure", "goal")
-        error = figures["sine_error_max_rad"]
-        table.add_row("sine, largest error after 1 s [rad]", f"{error:.4f}", f"<= {SINE_BOUND:g}")
-        for name, goal in (("franky_sim", ">= 90 %"), ("own_simulation", "")):
-            share, n = figures[name], self.episodes
-            low, high = share["interval"]
-            table.add_row(
-                f"pick_place, {name.replace('_', ' ')}",
-                f"{share['successes']} of {n} ({100 * low:.0f}–{100 * high:.0f} %)",
-                goal,
-            )
-        console.print(table)
 
 
 def _shares(successes: list[bool]) -> dict[str, Any]:

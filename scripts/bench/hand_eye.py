@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
-from rich.table import Table
 
 from calibration.camera import Pinhole
 from calibration.chain import ArmView, arm_view, moved
 from calibration.detection import detect
 from calibration.hand_eye import HandEye, solve_hand_eye
 from calibration.robot_world import solve_robot_world
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.cli.progress import counted
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
+from scripts.tables.calibration import hand_eye
 from sim.capture.board_scene import CLEAN, NOISY, Look, draw_board
 from sim.devices.board_arm import BOARD, CAMERA, X_AB, X_EC, places
 from sim.scene.world import World
@@ -87,13 +86,7 @@ def main(args: MeasureHandEye) -> int:
                     found += calibrated(setup, name, case, seed, args.views)
                     progress.advance(bar)
     rows = summary(found)
-    table = Table(*rows[0], title="camera's place against the truth")
-    for row in rows:
-        table.add_row(*(f"{each:.3g}" if isinstance(each, float) else str(each) for each in row.values()))
-    plain_console(is_wide=True).print(table)
-    if args.json is not None:
-        write_result(args.json, {"rows": rows}, seeds=range(args.seeds))
-    return 0
+    return finish({"rows": rows}, args.json, hand_eye({"rows": rows}), seeds=range(args.seeds))
 
 
 def calibrated(setup: str, name: str, case: Case, seed: int, num: int) -> list[Found]:

@@ -98,7 +98,7 @@ class BenchHousehold(Comparison):
         has = splices_of(network)
         return tuple(s for s in (*has, *VARIANTS) if s in (self.splices or has))
 
-    def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
+    def _write(self, rows: "list[Row]") -> None:
         from rich.table import Table
 
         from robot_runtime.cli.console import plain_console
@@ -106,8 +106,10 @@ class BenchHousehold(Comparison):
         from scripts.lab.household_page import averages, draw
         from scripts.lab.page import to_json
 
-        (self.output / "mobile.json").write_text(to_json(rows))
-        draw(rows, self.output / "mobile.png")
+        for folder in (self.output, *((RESULTS,) if self.write_results else ())):
+            (folder / "mobile.json").write_text(to_json(rows))
+            draw(rows, folder / "mobile.png")
+            print(f"figures: {folder / 'mobile.json'}, picture: {folder / 'mobile.png'}")
         head, *body = averages(rows)
         shown = Table(title="All household tasks: success (95 % intervals are in the figures)")
         num_columns = 3 + len({row.trace for row in rows})
@@ -116,8 +118,3 @@ class BenchHousehold(Comparison):
         for line in body:
             shown.add_row(*(cell.partition(" (")[0] for cell in line[:num_columns]))
         plain_console().print(shown)
-        print(f"figures: {self.output / 'mobile.json'}, picture: {self.output / 'mobile.png'}")
-        if self.write_results:
-            (RESULTS / "mobile.json").write_text(to_json(rows))
-            draw(rows, RESULTS / "mobile.png")
-            print(f"results: {RESULTS / 'mobile.json'}")

@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 
 from robot_runtime.cli.options import Count, Maybe, OutputFile
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
+from scripts.tables.speed import start_up
 
 OURS = "import robot_runtime"
 FLOOR = "import pinocchio, numpy, msgspec"
@@ -31,13 +32,11 @@ def seconds(statement: str) -> float:
     )
 
 
-def main(args: Args) -> None:
+def main(args: Args) -> int:
     pairs = [(seconds(OURS), seconds(FLOOR)) for _ in range(args.rounds)]
     ours, floor = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print(f"{OURS}: median {ours * 1e3:.0f} ms, n {len(pairs)}")
-    print(f"{FLOOR}: median {floor * 1e3:.0f} ms; ratio {ours / floor:.2f}")
-    if args.json is not None:
-        write_result(args.json, {"ours_s": ours, "floor_s": floor, "ratio": ours / floor, "n": len(pairs)})
+    figures = {"ours_s": ours, "floor_s": floor, "ratio": ours / floor, "n": len(pairs)}
+    return finish(figures, args.json, start_up(figures))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,7 @@ from typing import Annotated
 
 import numpy as np
 from rich.progress import track
-from rich.table import Table
 
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import AnyCount, Count, Hertz, Maybe, OutputFile, Some, Within
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.commands.live_page import open_page
@@ -36,9 +34,8 @@ from robot_runtime.log.reader import RunLog
 from robot_runtime.log.replay import replay_log
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.run import Session
-from scripts.bench.faults.policies import Swing
-from scripts.bench.faults.servers import PolicyProcess
-from scripts.harness import write_result
+from scripts.bench.faults.servers import PolicyProcess, Swing
+from scripts.harness import finish
 
 SIZE, FPS = (480, 640), 30
 CAMERAS = ("chest", "wrist")
@@ -118,24 +115,20 @@ class BenchLog:
     """Write the results to this file, as JSON."""
 
     def main(self) -> int:
-        console, rounds = plain_console(), list[Round]()
+        from scripts.tables.runs import log_cost
+
+        rounds = list[Round]()
         cases = (*CASES, PAGE) if self.page else CASES
         order = [(rate, case) for rate in self.rates_hz for _ in range(self.rounds) for case in cases]
         with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
             plain = servers.enter_context(PolicyProcess(Swing)).address
             seeing = servers.enter_context(PolicyProcess(Seeing)).address
-            for rate, case in track(order, description="runs", console=console):
+            for rate, case in track(order, description="runs"):
                 address = plain if case == "bare" else seeing
                 rounds.append(self._round(address, case, rate, Path(folder)))
             line = _replayed(Path(folder))
-        console.print(_table(rounds))
-        for rate in self.rates_hz:
-            for case in cases[2:]:
-                print(f"{rate:g} Hz: {_verdict(rounds, rate, case)}")
-        print(line)
-        if self.json is not None:
-            write_result(self.json, {"rounds": [asdict(each) for each in rounds]})
-        return 0
+        figures = {"rounds": [asdict(each) for each in rounds]}
+        return finish(figures, self.json, log_cost(figures), line)
 
     def _round(self, address: str, case: str, rate_hz: float, folder: Path) -> Round:
         from drivers.fr3 import FR3_LIMITS
@@ -232,38 +225,3 @@ def _replayed(folder: Path) -> str:
     if done.difference is not None:
         return f"REPLAY DIFFERS at control step {done.difference.tick}: {done.difference.what}"
     return f"replay of the last log: {done.ticks} control steps, equal to the last bit"
-
-
-def _verdict(rounds: list[Round], rate: float, case: str) -> str:
-    """A case's run over the one beside it without a log, round by round."""
-    mine = [row for row in rounds if row.rate_hz == rate]
-    with_log, without = ([row for row in mine if row.case == each] for each in (case, "cameras"))
-    ratios = [a.took_p99_ms / b.took_p99_ms for a, b in zip(with_log, without, strict=True)]
-    lost = sum(row.lost for row in with_log), sum(row.lost for row in without)
-    return (
-        f"tick p99 with the {case} over without, median of {len(ratios)} rounds: {np.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f}); ticks lost: {lost[0]} with, {lost[1]} without"
-    )
-
-
-def _table(rounds: list[Round]) -> Table:
-    head = ("rate", "case", "rounds", "ticks", "tick p50/p99 [ms]", "late p99 [ms]", "lost")
-    table = Table(*head, title="The control loop with two cameras, with and without a log; medians of rounds")
-    for rate in dict.fromkeys(row.rate_hz for row in rounds):
-        for case in dict.fromkeys(row.case for row in rounds):
-            mine = [row for row in rounds if row.rate_hz == rate and row.case == case]
-            p50, p99, late = (
-                float(np.median([getattr(row, name) for row in mine]))
-                for name in ("took_p50_ms", "took_p99_ms", "late_p99_ms")
-            )
-            ticks, lost = sum(row.ticks for row in mine), sum(row.lost for row in mine)
-            table.add_row(
-                f"{rate:g} Hz",
-                case,
-                str(len(mine)),
-                str(ticks),
-                f"{p50:.3f}/{p99:.3f}",
-                f"{late:.3f}",
-                str(lost),
-            )
-    return table

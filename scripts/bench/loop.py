@@ -12,9 +12,7 @@ from typing import Annotated
 import numpy as np
 import pinocchio as pin
 from rich.progress import track
-from rich.table import Table
 
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Hertz, Maybe, OutputFile, Some, Within
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.configuration import Configuration
@@ -34,7 +32,7 @@ from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.scheduling import Pacer, real_time_thread
 from robot_runtime.server.process import ServerProcess
-from scripts.harness import percentiles, write_result
+from scripts.harness import finish, percentiles
 
 FIELDS = (JointPosition(7), GripperWidth())
 _SPEC = ActionSpec(fields=FIELDS, horizon=32, dt_ns=50_000_000)
@@ -57,11 +55,11 @@ class BenchLoop:
     """Write the results to this file, as JSON."""
 
     def main(self) -> int:
-        console = plain_console()
+        from scripts.tables import speed
+
         cost = tick_cost_us()
         corrected = tick_cost_us(head=random_head(_SPEC))
         cost |= {"correction": corrected["correction"], "tick with corrections": corrected["tick"]}
-        console.print(_cost_table(cost))
         cases = [
             (rate, load, fifo)
             for load in ("idle", "busy")
@@ -70,15 +68,13 @@ class BenchLoop:
         ]
         rows = []
         with ServerProcess("sine") as server:
-            for rate, load, fifo in track(cases, description="lateness", console=console):
+            for rate, load, fifo in track(cases, description="lateness"):
                 with busy_cores() if load == "busy" else contextlib.nullcontext():
                     floor = bare_loop(rate, self.seconds, use_fifo=fifo)
                     ours = control_loop(server.address, rate, self.seconds, use_fifo=fifo)
                 rows.append({"rate_hz": rate, "load": load, "fifo": fifo, "floor": floor, "ours": ours})
-        console.print(_lateness_table(rows))
-        if self.json is not None:
-            write_result(self.json, {"tick_cost_us": cost, "lateness_ms": rows})
-        return 0
+        figures = {"tick_cost_us": cost, "lateness_ms": rows}
+        return finish(figures, self.json, speed.loop(figures), speed.lateness(figures))
 
 
 def tick_cost_us(
@@ -204,28 +200,3 @@ def _state(t_ns: int, q: np.ndarray) -> RobotState:
 
 def _quantiles(values: list[int], unit_ns: float) -> dict[str, float]:
     return {**percentiles(np.array(values) / unit_ns), "n": len(values)}
-
-
-def _cost_table(cost: dict[str, dict[str, float]]) -> "Table":
-    table = Table("cost [us]", "p50", "p95", "p99", "n", title="Executor, 7 joints and gripper")
-    for name, row in cost.items():
-        table.add_row(name, *(f"{row[key]:.1f}" for key in ("p50", "p95", "p99")), str(row["n"]))
-    return table
-
-
-def _lateness_table(rows: list[dict]) -> "Table":
-    head = ("rate", "cores", "scheduler", "floor p50/p99", "ours p50/p95/p99", "skipped", "n", "p99 ratio")
-    table = Table(*head, title="Lateness of a tick [ms]")
-    for row in rows:
-        floor, ours = row["floor"], row["ours"]
-        table.add_row(
-            f"{row['rate_hz']:g} Hz",
-            row["load"],
-            "FIFO" if row["fifo"] else "ordinary",
-            f"{floor['p50']:.3f}/{floor['p99']:.3f}",
-            f"{ours['p50']:.3f}/{ours['p95']:.3f}/{ours['p99']:.3f}",
-            str(ours["skipped"]),
-            str(ours["n"]),
-            f"{ours['p99'] / max(floor['p99'], 1e-6):.2f}",
-        )
-    return table

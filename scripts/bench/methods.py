@@ -34,7 +34,7 @@ class BenchMethods(Comparison):
     For research: which method of running action chunks copes with which delay, and how does a new one
     compare. To try one method on one task, use `eval`. Takes hours without --quick; every finished cell is
     kept in `<output>/cells.jsonl`, so that the same command continues after an interruption. Writes
-    `lab.json`, `lab.png` and `lab.html`.
+    `lab.json` and `lab.png`.
     """
 
     quick: bool = False
@@ -139,28 +139,17 @@ class BenchMethods(Comparison):
         for trace in self._traces():
             trace.save(folder / f"{trace.name}.json")
 
-    def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
-        from scripts.lab.page import to_json, write_html
-        from scripts.lab.plots import draw_page
-
-        self._save_traces()
-        figures = to_json(rows)
-        (self.output / "lab.json").write_text(figures)
-        picture = self.output / "lab.png"
-        draw_page(rows, picture, title="How chunks are run under latency")
-        write_html(self.output / "lab.html", rows, picture=picture, notes=left_out)
-        self._print(rows)
-        print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
-        if self.write_results:
-            self._write_results(rows, figures)
-
-    def _write_results(self, rows: "list[Row]", figures: str) -> None:
+    def _write(self, rows: "list[Row]") -> None:
         from scripts.harness import RESULTS
+        from scripts.lab.page import to_json
         from scripts.lab.plots import draw_success
 
-        (RESULTS / "lab.json").write_text(figures)
-        draw_success(rows, RESULTS / "lab.png")
-        print(f"results: {RESULTS / 'lab.json'}")
+        self._save_traces()
+        for folder in (self.output, *((RESULTS,) if self.write_results else ())):
+            (folder / "lab.json").write_text(to_json(rows))
+            draw_success(rows, folder / "lab.png")
+            print(f"figures: {folder / 'lab.json'}, picture: {folder / 'lab.png'}")
+        self._print(rows)
 
     def _print(self, rows: "list[Row]") -> None:
         from rich.table import Table
@@ -170,7 +159,7 @@ class BenchMethods(Comparison):
 
         for task in dict.fromkeys(row.task for row in rows):
             head, *body = success_table(rows, task)
-            shown = Table(title=f"{task}: success; its 95 % intervals and the policies are on the page")
+            shown = Table(title=f"{task}: success; 95 % intervals and the policies are in the figures")
             for name in (head[0], *head[2:]):
                 shown.add_column(name, no_wrap=name == head[0], overflow="fold")
             for line in body:

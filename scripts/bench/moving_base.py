@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from rich.table import Table
 
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.core.values.action import BasePoseCommand, BaseTwistCommand, Command, PoseCommand
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import pose_from_planar, quaternion_from_rotation
-from scripts.harness import percentiles, run_script, write_result
+from scripts.harness import finish, percentiles, run_script
+from scripts.tables.speed import moving_base
 from sim.scene.clock import SimClock
 from sim.scene.drivers import SimArm, SimBase, sim_whole_body
 from sim.scene.mobile_base import SPEED_MAX, OdometryErrors
@@ -57,13 +56,7 @@ class BenchMovingBase:
         for speed in (0.5, SPEED_MAX[0]):
             stops = [time_to_rest_s(world, seed, speed=speed) for seed in range(self.seeds)]
             rows[f"last command to rest, from {speed} m/s [ms]"] = _figures(1e3 * np.array(stops))
-        table = Table("", "p50", "p95", "p99", "max", "n")
-        for name, row in rows.items():
-            table.add_row(name, *(f"{row[key]:.1f}" for key in ("p50", "p95", "p99", "max")), str(row["n"]))
-        plain_console().print(table)
-        if self.json is not None:
-            write_result(self.json, rows, seeds=range(self.seeds))
-        return 0
+        return finish(rows, self.json, moving_base(rows), seeds=range(self.seeds))
 
 
 def hand_errors(world: World, seed: int, seconds: float) -> np.ndarray:

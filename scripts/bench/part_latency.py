@@ -15,13 +15,13 @@ In simulated time, so the figures are the same on every machine.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.table import Table
+from rich.progress import track
 
 from policies.load import load_policy
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.evaluation.evaluate import FIRST_SEED, evaluate
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
+from scripts.tables.robustness import late_parts
 from sim.episodes.task_env import TaskEnv
 
 DEAD_TIME_S = {"arm": 0.1, "gripper": 0.2}
@@ -56,18 +56,10 @@ class BenchPartLatency:
     """Write the results to this file."""
 
     def main(self) -> int:
-        rows = []
-        for row in self.rows():
-            rows.append(row)
-            print(row, flush=True)
-        table = Table("task", "case", *FIGURES)
-        for row in rows:
-            table.add_row(*(str(row.get(name)) for name in ("task", "case", *FIGURES)))
-        plain_console().print(table)
-        if self.json is not None:
-            settings = {"dead_time_s": DEAD_TIME_S, "delay_ms": DELAY_MS, "seeds": self.seeds}
-            write_result(self.json, settings | {"rows": rows})
-        return 0
+        rows = list(track(self.rows(), description="cases", total=len(TASKS) * len(CASES)))
+        figures = {"dead_time_s": DEAD_TIME_S, "delay_ms": DELAY_MS, "rows": rows}
+        seeds = range(FIRST_SEED, FIRST_SEED + self.seeds)
+        return finish(figures, self.json, late_parts(figures), seeds=seeds)
 
     def rows(self) -> Iterator[dict[str, object]]:
         """One for each task and case."""

@@ -17,9 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
 import numpy as np
-from rich.table import Table
 
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import InputFile, Maybe, OutputFile, need
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import RobotRuntimeError
@@ -36,7 +34,7 @@ from scripts.bench.wire import (
     warm_up,
 )
 from scripts.bench.wire_floor import Trip, floor_round_trip, threads_round_trip
-from scripts.harness import write_result
+from scripts.harness import finish
 
 OURS = "ours"
 PADDINGS = (0, 1000, 2000, 3000)
@@ -62,12 +60,12 @@ class BenchPeers:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
+        from scripts.tables import speed
+
         need("lerobot", "grpc")
         rows = [row for payload in PAYLOADS for row in self._measured(payload)]
-        show(rows)
-        if self.json is not None:
-            write_result(self.json, {"rows": [asdict(row) for row in rows]})
-        return 0
+        figures = {"rows": [asdict(row) for row in rows]}
+        return finish(figures, self.json, speed.peers(figures))
 
     def _measured(self, payload: str) -> list[Row]:
         from scripts.lab import baselines
@@ -146,16 +144,3 @@ def peer_block(python: Path, script: Path, *arguments: float, padding: int = 0) 
         finally:
             with suppress(BrokenPipeError):
                 requests.close()  # whereupon it ends its server, and itself
-
-
-def show(rows: list[Row]) -> None:
-    """Print round trips, and how many of ours fit into each."""
-    table = Table(title="Observation ready -> chunk decoded in the client, tcp loopback [ms]")
-    for column in ("payload", "pace", "path", "n", "p50", "p95", "p99", "p50 / ours"):
-        table.add_column(column, justify="left" if column in ("payload", "pace", "path") else "right")
-    ours = {(row.payload, row.pace): row.p50 for row in rows if row.path == OURS}
-    for row in rows:
-        times = [f"{value:.2f}" for value in (row.p50, row.p95, row.p99)]
-        ratio = f"{row.p50 / ours[row.payload, row.pace]:.1f}"
-        table.add_row(row.payload, row.pace, row.path, str(row.n), *times, ratio)
-    plain_console().print(table)

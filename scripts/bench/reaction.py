@@ -10,7 +10,7 @@ from robot_runtime.cli.options import Maybe, OutputFile, Processes, Within
 from robot_runtime.cli.progress import counted
 from robot_runtime.core.method.choose import DEFAULTS
 from robot_runtime.core.method.table import METHODS, method_named
-from scripts.harness import write_result
+from scripts.harness import finish
 
 if TYPE_CHECKING:
     from scripts.lab.reaction import Outcome
@@ -36,7 +36,8 @@ class BenchReaction:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        from scripts.lab.reaction import cases, measure
+        from scripts.lab.reaction import FIRST_SEED, cases, measure
+        from scripts.tables import speed
 
         method_named(self.method)
         with counted() as progress:
@@ -47,10 +48,8 @@ class BenchReaction:
                 workers=self.workers,
                 on_case=lambda outcome: progress.advance(bar),
             )
-        show(outcomes)
-        if self.json is not None:
-            write_result(self.json, to_dict(outcomes))
-        return 0
+        figures, seeds = to_dict(outcomes), range(FIRST_SEED, FIRST_SEED + self.episodes)
+        return finish(figures, self.json, speed.reaction(figures), seeds=seeds)
 
 
 def to_dict(outcomes: "list[Outcome]") -> dict[str, object]:
@@ -66,31 +65,3 @@ def _shorter(outcomes: "list[Outcome]", this: "Outcome") -> float | None:
         if same and other.case.method == "synchronous":
             return other.measured.mean_s / this.measured.mean_s
     return None
-
-
-def show(outcomes: "list[Outcome]") -> None:
-    """Print them as a table."""
-    from rich.table import Table
-
-    from robot_runtime.cli.console import plain_console
-
-    table = Table(title="Reaction on track: measured / bound [ms]")
-    for column in ("chunks", "delay", "method", "events", "mean", "± 95 %", "p95", "worst"):
-        is_word = column in ("chunks", "delay", "method")
-        table.add_column(column, justify="left" if is_word else "right", no_wrap=True)
-    for column in ("over bound", "requests/s", "to synchronous"):
-        table.add_column(column, justify="right")
-    for o in outcomes:
-        shorter = _shorter(outcomes, o)
-        pairs = [
-            f"{1e3 * getattr(o.measured, name):.0f} / {1e3 * getattr(o.bound, name):.0f}"
-            for name in ("mean_s", "p95_s", "worst_s")
-        ]
-        table.add_row(
-            *(o.case.chunks.name, o.case.trace, o.case.name, str(o.events)),
-            *(pairs[0], f"{1e3 * o.mean_half_width_s:.0f}", pairs[1], pairs[2]),
-            f"{100 * (o.measured.mean_s / o.bound.mean_s - 1):+.1f} %",
-            f"{o.requests_per_s:.1f}",
-            "–" if shorter is None else f"{shorter:.1f} x shorter",
-        )
-    plain_console(is_wide=True).print(table)

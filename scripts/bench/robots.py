@@ -17,10 +17,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import structs
 from rich.progress import track
-from rich.table import Table
 
 from policies.commands.serve import tuned_process
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import HeartbeatMs, Maybe, OutputFile, Some, Within
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest, NewRows, Policy
@@ -35,7 +33,7 @@ from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Dropped
 from scripts.bench.wire_floor import ANY_PORT, server_process
-from scripts.harness import percentiles, write_result
+from scripts.harness import finish, percentiles
 
 LOOP_POLICY_MS = 100
 LOOK_EVERY_S = 0.001
@@ -62,6 +60,8 @@ class BenchRobots:
 
     def main(self) -> int:
         """Measure, print tables, and write the figures if asked; returns the exit code."""
+        from scripts.tables import speed
+
         with torch_threads(1):
             policy = _load(self.policy)
             modes = ("in batches", 8), ("one at a time", 1)
@@ -73,10 +73,8 @@ class BenchRobots:
             "loop": [asdict(row) for row in loops],
             "paced": [asdict(row) for row in paced],
         }
-        show(figures)
-        if self.json is not None:
-            write_result(self.json, figures)
-        return 0
+        tables = speed.batches(figures), speed.robots(figures)
+        return finish(figures, self.json, *tables, seeds=range(max(self.robots)))
 
     def _loop(self, name: str, max_batch: int) -> "LoopRow":
         policy = sleeping_policy()
@@ -278,18 +276,3 @@ def _robots_of(policy: Policy, num_robots: int, *, deadline_ns: int) -> Iterator
         observation = structs.replace(nothing, state=state, environment_state=scene)
         rows = policy.infer(ChunkRequest(observation=observation, seed=seed))
         yield Robot(observation, deadline_ns, seed=seed, expected=np.concatenate(list(rows)))
-
-
-def show(figures: dict) -> None:
-    """Print both tables."""
-    console = plain_console()
-    for title, key in (
-        (f"Two robots in a loop, a policy of {LOOP_POLICY_MS} ms [ms]", "loop"),
-        (f"{figures['policy']}, {figures['requests_per_s']:g} requests/s each [ms]", "paced"),
-    ):
-        table = Table(title=title)
-        for column in figures[key][0]:
-            table.add_column(column.replace("_", " "), justify="right")
-        for row in figures[key]:
-            table.add_row(*(f"{v:.1f}" if isinstance(v, float) else str(v) for v in row.values()))
-        console.print(table)

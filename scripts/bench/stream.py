@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 from rich.progress import track
-from rich.table import Table
 
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import AnyRows, Count, Maybe, OutputFile, Rows
 from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
@@ -32,7 +30,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.processes import torch_threads
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.process import ServerProcess
-from scripts.harness import percentiles, write_result
+from scripts.harness import finish, percentiles
 
 if TYPE_CHECKING:
     from policies.flow.policy import FlowPolicy
@@ -62,11 +60,10 @@ class BenchStream:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
+        from scripts.tables import speed
+
         figures = self._measure()
-        show(figures)
-        if self.json is not None:
-            write_result(self.json, figures)
-        return 0
+        return finish(figures, self.json, speed.stream(figures))
 
     def _measure(self) -> dict:
         from sim.scene.world import World
@@ -170,20 +167,3 @@ def _timed(do: Callable[[], None]) -> float:
     started_ns = time.monotonic_ns()
     do()
     return (time.monotonic_ns() - started_ns) / 1e6
-
-
-def show(figures: dict) -> None:
-    """Print the times and what the first row is to the rest."""
-    d, steps = figures["inference_delay"], figures["num_steps"]
-    title = f"{figures['horizon']} rows, {d} committed, {steps} network calls, tcp loopback [ms]"
-    table = Table(title=title)
-    for column in ("what", "n", "p50", "p95", "p99"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for name, times in figures["times_ms"].items():
-        table.add_row(name, str(times["n"]), *(f"{times[p]:.1f}" for p in ("p50", "p95", "p99")))
-    console = plain_console()
-    console.print(table)
-    console.print(
-        f"medians: first fresh row / sampling in-process {figures['first_over_sampling']:.2f}, "
-        f"/ whole chunk over the wire {figures['first_over_whole']:.2f}"
-    )

@@ -6,13 +6,12 @@ python -m scripts.bench.takeover --episodes 50 --json outputs/takeover.json
 
 from dataclasses import dataclass
 
-import numpy as np
 from rich.progress import track
 
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Seed
 from robot_runtime.core.safety import Mode
-from robot_runtime.evaluation.statistics import wilson_interval
-from scripts.harness import run_script, write_result
+from scripts.harness import finish, run_script
+from scripts.tables.runs import takeover
 from sim.takeover.episode import bad_policy, run_both
 
 
@@ -43,17 +42,7 @@ def main(options: Options) -> int:
                 "reasons": helped.reasons,
             }
         )
-    for name in ("success_alone", "success_helped"):
-        won = sum(bool(row[name]) for row in rows)
-        low, high = wilson_interval(won, len(rows))
-        print(f"{name}: {won} of {len(rows)} (95 % interval {low:.2f} to {high:.2f})")
-    print(f"takeovers per episode: {np.mean([row['takeovers'] for row in rows]):.2f}")
-    print(
-        f"share of time that the person moved the robot: {np.mean([row['human_share'] for row in rows]):.2f}"
-    )
-    if options.json is not None:
-        write_result(options.json, {"episodes": rows}, seeds=seeds)
-    return 0
+    return finish({"episodes": rows}, options.json, takeover({"episodes": rows}), seeds=seeds)
 
 
 if __name__ == "__main__":

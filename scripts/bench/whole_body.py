@@ -14,16 +14,15 @@ from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
-from rich.table import Table
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Maybe, OutputFile, Within
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
 from robot_runtime.core.values.action import BasePoseCommand, Command, JointCommand, PoseCommand
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import pose_from_planar, quaternion_from_rotation
-from scripts.harness import percentiles, run_script, write_result
+from scripts.harness import finish, percentiles, run_script
+from scripts.tables.speed import whole_body
 from sim.scene.kinematics import ASSETS, NUM_JOINTS, P_HAND_E, Q_HOME, Kinematics
 
 TICK_NS = 2_000_000
@@ -54,14 +53,7 @@ class BenchWholeBody:
                 ticks = range(start, min(start + BLOCK, self.ticks + 1))
                 samples[name] += [_timed(solve, i) for i in ticks]
         rows = {name: _figures(taken) for name, taken in samples.items()}
-        table = Table("tick [us]", "p50", "p95", "p99", "n", "hand error p95 [mm]")
-        for name, row in rows.items():
-            figures = [f"{row[key]:.0f}" for key in ("p50", "p95", "p99", "n")]
-            table.add_row(name, *figures, f"{row['hand_error_p95_mm']:.3f}")
-        plain_console().print(table)
-        if self.json is not None:
-            write_result(self.json, rows)
-        return 0
+        return finish(rows, self.json, whole_body(rows))
 
 
 def _target(i: int) -> tuple[pin.SE3, np.ndarray]:

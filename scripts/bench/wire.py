@@ -19,10 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 import pinocchio as pin
 from rich.progress import track
-from rich.table import Table
 
 from policies.commands.serve import tuned_process
-from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Maybe, OutputFile
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
@@ -44,7 +42,7 @@ from scripts.bench.wire_floor import (
     server_process,
     threads_round_trip,
 )
-from scripts.harness import percentiles, write_result
+from scripts.harness import finish, percentiles
 
 PERIOD_NS = NS_PER_S // 30
 SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
@@ -71,11 +69,10 @@ class BenchWire:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
+        from scripts.tables import speed
+
         figures = measure(quick=self.quick)
-        show(figures)
-        if self.json is not None:
-            write_result(self.json, figures)
-        return 0
+        return finish(figures, self.json, speed.wire(figures))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,33 +257,3 @@ def measure(*, quick: bool) -> dict[str, Any]:
         "chunk_codec_ms": measure_chunk_codec(),
         "arrived_to_available_ms": {"p50": float(p50), "p95": float(p95), "n": len(hand_overs)},
     }
-
-
-def show(figures: dict) -> None:
-    """Print round trips, what they are to the floor, and the hand-over inside the robot."""
-    table = Table(title="Observation ready -> chunk in the caller's hands, tcp loopback [ms]")
-    for column in (
-        "payload",
-        "pace",
-        "path",
-        "n",
-        "p50",
-        "p95",
-        "p99",
-        "p99 - p50",
-        *(f"p50 / {floor}" for floor in FLOORS),
-    ):
-        table.add_column(column, justify="left" if column in ("payload", "pace", "path") else "right")
-    for row in figures["rows"]:
-        name = f"{row['payload']}, {row['pace']}, {row['path']}"
-        ratios = [f"{figures['ratios'][f'{name} / {floor}']:.2f}" for floor in FLOORS]
-        times = [f"{row[key]:.2f}" for key in ("p50", "p95", "p99")]
-        times.append(f"{figures['tail_ms'][name]:.2f}")
-        table.add_row(row["payload"], row["pace"], row["path"], str(row["n"]), *times, *ratios)
-    console = plain_console()
-    console.print(table)
-    late, hand_over = figures["sleep_late_ms"], figures["arrived_to_available_ms"]
-    console.print(f"a sleep of 1 ms ends late by p50 {late['p50']:.3f} ms, p99 {late['p99']:.3f} ms")
-    console.print(f"chunk 50 x 14, encode + decode: {figures['chunk_codec_ms']:.3f} ms")
-    p50, p95 = hand_over["p50"], hand_over["p95"]
-    console.print(f"chunk arrived -> in the caller's hands: p50 {p50:.3f} ms, p95 {p95:.3f} ms")

@@ -1,7 +1,5 @@
-"""The comparison as text: its JSON, its tables, and a page that needs no other file."""
+"""The comparison as text: its JSON and its tables."""
 
-import base64
-import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import made_by
 from scripts.lab.methods import EXPERT
-from scripts.lab.scores import RESULTS_VERSION, Estimate, Row, at_reference
+from scripts.lab.scores import RESULTS_VERSION, Row, at_reference
 from scripts.lab.style import Style
 from sim.episodes.evaluation import EvaluationConfig
 
@@ -25,7 +23,6 @@ FIGURES = (
 """(head, name, digits) of means over episodes; NFE: evaluations of the network, passes of one chunk."""
 LADDER = ("naive", "time-aligned", "committed-prefix", "faster", "pipelined-prefix", "pipelined-faster")
 """From what costs least to the default, each with one thing more than one before it."""
-GAIN_CAPTION = "Success, NFE per second, and points gained over `naive` for ten more a second"
 
 
 def to_json(rows: Sequence[Row]) -> str:
@@ -69,19 +66,6 @@ def success_table(rows: Sequence[Row], task: str) -> list[list[str]]:
     return out
 
 
-def table(rows: Sequence[Row], task: str) -> list[list[str]]:
-    """As `success_table`, and what it took at the reference delay."""
-    success = success_table(rows, task)
-    reference = {row.method: row for row in at_reference(rows, task)}
-    at = f" at {next(iter(reference.values())).trace}" if reference else ""
-    head = [f"done{at} [s]", "reaction / bound [s]", "p95", "worst", *(name for name, _, _ in FIGURES)]
-    out = [[*success[0], *head]]
-    for cells in success[1:]:
-        row = reference.get(cells[0])
-        out.append([*cells, *(["–"] * len(head) if row is None else _at_reference(row))])
-    return out
-
-
 def gain_table(rows: Sequence[Row]) -> list[list[str]]:
     """What evaluations buy at the reference delay, head first; a task per line, where it has a `naive` row.
 
@@ -114,55 +98,3 @@ def _success(row: Row | None) -> str:
         return "–"
     low, high = row.success_interval
     return f"{row.success:.0%} ({low:.0%}–{high:.0%})"
-
-
-def _at_reference(row: Row) -> list[str]:
-    measured, bound = row.reaction, row.bound
-    reactions = ["–"] * 3
-    if measured is not None:
-        for i, name in enumerate(("mean_s", "p95_s", "worst_s")):
-            limit = "–" if bound is None else f"{getattr(bound, name):.2f}"
-            reactions[i] = f"{getattr(measured, name):.2f} / {limit}"
-    figures = [_shown(row.figures.get(name), digits) for _, name, digits in FIGURES]
-    return [_shown(row.completion, 1), *reactions, *figures]
-
-
-def _shown(value: Estimate | None, digits: int) -> str:
-    return "–" if value is None else f"{value.mean:.{digits}f}"
-
-
-def _html_table(lines: Sequence[list[str]]) -> str:
-    rows = "".join(
-        "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line) + "</tr>"
-        for tag, line in zip(("th", *["td"] * (len(lines) - 1)), lines, strict=True)
-    )
-    return f"<div><table>{rows}</table></div>"
-
-
-def write_html(path: Path, rows: Sequence[Row], *, picture: Path, notes: Sequence[str]) -> None:
-    """One file with the plots, the tables, and what was left out."""
-    commands = "<br>".join(html.escape(command) for command in dict.fromkeys(row.command for row in rows))
-    data = base64.b64encode(picture.read_bytes()).decode()
-    parts = [f'<img alt="plots of the comparison" src="data:image/png;base64,{data}">']
-    for task in dict.fromkeys(row.task for row in rows):
-        parts.append(f"<h2>{html.escape(task)}</h2>{_html_table(table(rows, task))}")
-    if len(gains := gain_table(rows)) > 1:
-        parts.append(f"<h2>What evaluations buy</h2><p>{html.escape(GAIN_CAPTION)}</p>{_html_table(gains)}")
-    if notes:
-        items = "".join(f"<li><code>{html.escape(note)}</code></li>" for note in notes)
-        parts.append(f"<h2>Left out</h2><ul>{items}</ul>")
-    path.write_text(
-        f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>The latency lab</title>
-<style>
- body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 90rem; margin: 2rem auto; padding: 0 1.5rem;
-        color: #1d2b36; }}
- img {{ max-width: 100%; }} div {{ overflow-x: auto; }}
- table {{ border-collapse: collapse; font-size: 13px; }}
- th, td {{ padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #d8e2ea; white-space: nowrap; }}
- th:first-child, td:first-child {{ text-align: left; }} th {{ white-space: normal; vertical-align: bottom; }}
-</style></head><body>
-<h1>The latency lab</h1><p><code>{commands}</code></p>
-{"".join(parts)}</body></html>
-"""
-    )

@@ -20,8 +20,7 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.evaluation.loop import play_together
 from robot_runtime.evaluation.traces import find_trace
 from robot_runtime.evaluation.workers import worker_pool
-from scripts.lab.reaction_bound import Reaction
-from scripts.lab.scores import Moments
+from scripts.lab.scores import Moments, Reaction
 from sim.episodes.evaluate import play_task
 from sim.scene.world import World
 from sim.tasks.track import Track

@@ -2,6 +2,17 @@
 
 CellScore   one training seed: sums that can be pooled, and every reaction
 Row         one method on one task under one trace, over all training seeds, with 95 % intervals
+Reaction    how soon a robot reacts, measured or allowed by its answers
+
+    observations  |---- interval ----|---- interval ----|
+    event              *             |
+                       |<- waiting ->|<---- TTFA ---->| first command that can depend on it
+                       |<--------- reaction --------->|
+
+TTFA, time to first action: from the observation to the first command of its answer. An event falls anywhere
+between two observations, so the reaction is uniform in [TTFA, TTFA + interval) if both are constant: FASTER
+(arXiv 2603.19199, section 3). Where they differ from answer to answer, the bound is the mixture over the
+answers of a run, each as likely as its interval is long. Jitter makes reactions later than this bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +23,48 @@ import numpy as np
 
 from robot_runtime.evaluation.result import EpisodeResult
 from robot_runtime.evaluation.statistics import Z_95, wilson_interval
-from scripts.lab.reaction_bound import Reaction
 
 RESULTS_VERSION = 3
 """Version of results; increase it when the code changes them, so that older results are ignored."""
+_POINTS_PER_ANSWER = 20
 REFERENCE_DELAY_MS = 400.0
 """Where the comparison looks closer: capture to answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reaction:
+    """Best, mean, 95th percentile and worst of reaction times [s], measured or allowed."""
+
+    best_s: float
+    mean_s: float
+    p95_s: float
+    worst_s: float
+
+    @classmethod
+    def measured(cls, times_s: Sequence[float]) -> "Reaction":
+        """Of the reactions of a run."""
+        return cls(
+            best_s=float(np.min(times_s)),
+            mean_s=float(np.mean(times_s)),
+            p95_s=float(np.quantile(times_s, 0.95)),
+            worst_s=float(np.max(times_s)),
+        )
+
+    @classmethod
+    def bound(cls, answers: Sequence[tuple[float, float]]) -> "Reaction":
+        """Return what answers allow, each as (interval, TTFA) [s]; the percentile is that of a grid."""
+        interval, ttfa = np.asarray(answers, dtype=float).T
+        share = (np.arange(_POINTS_PER_ANSWER) + 0.5) / _POINTS_PER_ANSWER
+        times = (ttfa[:, None] + share * interval[:, None]).ravel()
+        weights = np.repeat(interval, _POINTS_PER_ANSWER)
+        order = np.argsort(times)
+        cumulated = np.cumsum(weights[order]) / weights.sum()
+        return cls(
+            best_s=float(ttfa.min()),
+            mean_s=float(np.average(ttfa + interval / 2, weights=interval)),
+            p95_s=float(times[order][np.searchsorted(cumulated, 0.95)]),
+            worst_s=float((ttfa + interval).max()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Tables of how exact calibration is."""
+"""Tables of how exact calibration is: cameras, anchors, cameras on arms, joined clocks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from scripts.tables.shared import result, table
+from scripts.tables.shared import of, table
 
+Found = Mapping[str, Any]
+"""Figures of a benchmark, as its result file holds them."""
 LENSES, LOOKS = ("pinhole", "fisheye"), ("clean", "noisy")
 
 
-def figures() -> str:
+def figures(data: Found) -> str:
     """Intrinsics: the worst; anchors: the 95th percentile."""
-    data = result("calibration")
     lines = []
     for lens in LENSES:
         lines += [
@@ -43,9 +44,9 @@ def figures() -> str:
     return table(["what", *LOOKS], lines)
 
 
-def faults() -> str:
+def faults(found: Found) -> str:
     """Every fault, and what it was caught by."""
-    rows = result("calibration")["faults"]
+    rows = found["faults"]
     return table(
         ["fault", "caught as"],
         [[r["fault"], ", ".join(f"`{n}`" for n in dict.fromkeys(r["caught"])) or "–"] for r in rows],
@@ -63,6 +64,58 @@ def _of(
     return found
 
 
+_WORDS = {"hand-eye": "camera on the arm", "robot-world": "camera beside it"}
+
+
+def hand_eye(found: Found) -> str:
+    """Against the truth, by setup, noise and number of views."""
+    lines = [
+        [
+            _WORDS[row["setup"]],
+            row["case"],
+            str(row["views"]),
+            f"{row['median_mm']:.2f} / {row['p95_mm']:.2f}",
+            f"{row['median_deg']:.3f} / {row['p95_deg']:.3f}",
+            f"{row['nees']:.2f}",
+            f"{row['usable']} of {row['seeds']}",
+        ]
+        for row in found["rows"]
+    ]
+    head = [
+        "setup",
+        "pictures",
+        "views",
+        "off [mm], median / p95",
+        "off [°], median / p95",
+        "NEES / 6",
+        "usable",
+    ]
+    return table(head, lines)
+
+
+def clocks(found: Found) -> str:
+    """How far off one device's clock is by the other's, anywhere in a session."""
+    lines = [
+        [
+            name,
+            str(each["sessions"]),
+            *(f"{each[key]:.2f}" for key in ("median_ms", "p95_ms", "max_ms")),
+            f"{each['sigma_ms']:.2f}",
+            f"{each['nees']:.2f}",
+            f"{each['least_correlation']:.3f}",
+        ]
+        for name, each in found["cases"].items()
+    ]
+    head = ["simulated sessions", "number", "median [ms]", "p95 [ms]", "worst [ms]"]
+    head += ["sigma [ms]", "NEES", "least correlation"]
+    return table(head, lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = MappingProxyType(
-    {"calibration": figures, "calibration-faults": faults}
+    {
+        "calibration": of("calibration", figures),
+        "calibration-faults": of("calibration", faults),
+        "hand_eye": of("hand_eye", hand_eye),
+        "capture-clocks": of("capture-clocks", clocks),
+    }
 )

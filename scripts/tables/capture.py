@@ -3,12 +3,14 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from scripts.lab.captures import NETWORKS
 from scripts.lab.household import SPLICES
 from scripts.lab.scores import Row
-from scripts.tables.shared import NOTHING, pooled, result, table
+from scripts.tables.shared import NOTHING, of, pooled, result, table
 
+Found = Mapping[str, Any]
 _ROWS = (
     ("clock offset over the session, p95 [ms]", "clock_p95_ms", "1", "3"),
     ("anchor at the board, p95 [mm]", "anchor_p95_mm", "1", "3"),
@@ -25,9 +27,9 @@ _ROWS = (
 )
 
 
-def figures() -> str:
+def figures(of_noise: Found) -> str:
     """Every stage against the hidden truth."""
-    found = result("capture")["figures"]
+    found = of_noise["figures"]
     lines = [
         [what, f"{found['clean'][name]:.2g}", clean, f"{found['noisy'][name]:.2g}", noisy]
         for what, name, clean, noisy in _ROWS
@@ -39,9 +41,9 @@ def figures() -> str:
     return table(["what", "clean", "wanted", "noisy", "wanted"], lines)
 
 
-def faults() -> str:
+def faults(found: Found) -> str:
     """Which gate found which fault."""
-    rows = result("capture")["faults"]
+    rows = found["faults"]
     lines = []
     for name, group in groupby(rows, key=lambda row: row["fault"]):
         each = list(group)
@@ -58,7 +60,7 @@ def faults() -> str:
     return table(["fault", "refused", "by", "warned of"], lines)
 
 
-def drawn() -> str:
+def drawn(found: Found) -> str:
     """Anchors from drawn videos."""
     lines = [
         [
@@ -68,7 +70,7 @@ def drawn() -> str:
             f"{row['held_out_px']:.2f}",
             _list(row["reasons"]),
         ]
-        for row in result("capture")["drawn"]
+        for row in found["drawn"]
     ]
     return table(["noise", "at the board [mm]", "[deg]", "held out [px]", "said of it"], lines)
 
@@ -113,11 +115,11 @@ def policies() -> str:
     return table(["task", "network", "learned from", *(f"`{splice}`" for splice in ran)], lines)
 
 
-def _place(of: tuple[str, str]) -> tuple[int, int, int]:
+def _place(pair: tuple[str, str]) -> tuple[int, int, int]:
     """Of a network and a source in the table."""
-    source, comma, more = of[1].partition(", ")
+    source, comma, more = pair[1].partition(", ")
     file = [*_POLICIES.values()].index(comma + more)
-    return file, NETWORKS.index(of[0]), [*SOURCES].index(source.partition("-x")[0])
+    return file, NETWORKS.index(pair[0]), [*SOURCES].index(source.partition("-x")[0])
 
 
 def _source(name: str) -> str:
@@ -147,8 +149,8 @@ def _in_words(name: str) -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "capture": figures,
-    "capture-faults": faults,
-    "capture-drawn": drawn,
+    "capture": of("capture", figures),
+    "capture-faults": of("capture", faults),
+    "capture-drawn": of("capture", drawn),
     "capture-policies": policies,
 }

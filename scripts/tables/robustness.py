@@ -1,12 +1,15 @@
 """Tables of `docs/results/robustness.md` and `faults.md`: what was broken, and what the limits change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from scripts.tables.shared import NOTHING, result, share, table
+from scripts.tables.shared import NOTHING, of, result, share, table
+
+Rows = Sequence[Mapping[str, Any]]
 
 
-def faults() -> str:
-    """The table of faults: what is injected, what is to happen, and whether it did."""
+def faults(rows: Rows) -> str:
+    """Return the table of faults: what is injected, what is to happen, and whether it did."""
     lines = [
         [
             str(row["number"]),
@@ -16,7 +19,7 @@ def faults() -> str:
             str(row["injections"]),
             _verdict(row),
         ]
-        for row in result("bench-faults")["rows"]
+        for row in rows
     ]
     return table(["#", "fault", "injected by", "what happens", "n", "verdict"], lines)
 
@@ -25,10 +28,10 @@ def _verdict(row: Mapping[str, str]) -> str:
     return f"{row['verdict']}: {row['missing']}" if row["missing"] else row["verdict"]
 
 
-def figures_of_faults() -> str:
-    """Every figure of every row, and what it may be."""
+def figures_of_faults(rows: Rows) -> str:
+    """Return every figure of every row, and what it may be."""
     lines, before = [], ""
-    for row in result("bench-faults")["rows"]:
+    for row in rows:
         for each in row["figures"]:
             name = f"{each['name']} [{each['unit']}]" if each["unit"] else each["name"]
             number = str(row["number"])
@@ -41,19 +44,14 @@ def figures_of_faults() -> str:
     return table(["#", "figure", "median", "worst", "at most", "n"], lines)
 
 
-def surprises() -> str:
-    """What happened that no row defines."""
-    found = [
-        f"- row {row['number']}: {text}"
-        for row in result("bench-faults")["rows"]
-        for text in dict.fromkeys(row["surprises"])
-    ]
+def surprises(rows: Rows) -> str:
+    """Return what happened that no row defines."""
+    found = [f"- row {row['number']}: {text}" for row in rows for text in dict.fromkeys(row["surprises"])]
     return "\n".join(found) or "None."
 
 
-def franka() -> str:
+def franka(found: Mapping[str, Any]) -> str:
     """The Franka driver as a whole, beside our own simulation of the same seeds."""
-    found = result("bench-franka")
     lines = [["a sine of 0.15 rad at 0.25 Hz, 20 targets a second: largest error after 1 s [rad]", "", ""]]
     lines[0][1] = f"{found['sine_error_max_rad']:.4f}"
     for name, what in (("franky_sim", "on franky-sim"), ("own_simulation", "in our own simulation")):
@@ -69,20 +67,20 @@ def franka() -> str:
     return table(["figure", "value", "95 % interval"], lines)
 
 
-def gate() -> str:
+def gate(found: Mapping[str, Any]) -> str:
     """Absurd plans, stalls and stops through the limits."""
-    robots = result("fuzz-gate")["robots"]
+    robots = found["robots"]
     beyond = ("position", "velocity", "acceleration", "jerk")
     lines = [
         [
             name,
-            f"{found['ticks']:,}",
-            str(found["not_finite"]),
-            " / ".join(str(found[limit]) for limit in beyond),
-            f"{found['restless']} of {found['stops']}",
-            str(found["raised"]),
+            f"{counted['ticks']:,}",
+            str(counted["not_finite"]),
+            " / ".join(str(counted[limit]) for limit in beyond),
+            f"{counted['restless']} of {counted['stops']}",
+            str(counted["raised"]),
         ]
-        for name, found in robots.items()
+        for name, counted in robots.items()
     ]
     head = [
         "part",
@@ -125,10 +123,10 @@ def limits() -> str:
     return table(head, lines)
 
 
-def late_parts() -> str:
+def late_parts(found: Mapping[str, Any]) -> str:
     """What declared latencies are worth."""
     lines = []
-    for row in result("bench-part-latency")["rows"]:
+    for row in found["rows"]:
         done, off = row.get("completion_s_median"), row.get("error_mean_m")
         lines.append(
             [
@@ -151,12 +149,12 @@ def _change(before: Mapping[str, float], after: Mapping[str, float], name: str, 
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "faults": faults,
-    "faults-figures": figures_of_faults,
-    "faults-surprises": surprises,
-    "fuzz-gate": gate,
+    "faults": of("bench-faults", lambda found: faults(found["rows"])),
+    "faults-figures": of("bench-faults", lambda found: figures_of_faults(found["rows"])),
+    "faults-surprises": of("bench-faults", lambda found: surprises(found["rows"])),
+    "fuzz-gate": of("fuzz-gate", gate),
     "fuzz-sessions": sessions,
     "limits": limits,
-    "late-parts": late_parts,
-    "franka": franka,
+    "late-parts": of("bench-part-latency", late_parts),
+    "franka": of("bench-franka", franka),
 }

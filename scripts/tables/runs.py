@@ -1,31 +1,37 @@
 """Tables of what is around a run: the cost of its log and page, its export, and a person who takes over."""
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from robot_runtime.evaluation.statistics import wilson_interval
-from scripts.tables.shared import result, share, table
+from scripts.tables.shared import of, share, table
 
 _CASES = {"bare": "no camera, no log", "cameras": "two cameras", "log": "and a log", "page": "and a page"}
 
 
-def log_cost() -> str:
+def log_cost(found: Mapping[str, Any]) -> str:
     """The control loop with and without: medians of rounds, and ratios within a round."""
-    rounds = result("bench-log")["rounds"]
     lines = []
-    for case, what in _CASES.items():
-        of = [each for each in rounds if each["case"] == case]
-        ratios = [each["took_p99_ms"] / base for each, base in zip(of, _bases(rounds), strict=True)]
+    for rate, (case, what) in product(
+        dict.fromkeys(row["rate_hz"] for row in found["rounds"]), _CASES.items()
+    ):
+        rounds = [row for row in found["rounds"] if row["rate_hz"] == rate]
+        mine = [each for each in rounds if each["case"] == case]
+        if not mine:
+            continue
+        ratios = [each["took_p99_ms"] / base for each, base in zip(mine, _bases(rounds), strict=True)]
         over = f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         lines.append(
             [
-                f"{of[0]['rate_hz']:g} Hz, {what}",
-                f"{np.median([each['took_p50_ms'] for each in of]):.2f}",
-                f"{np.median([each['took_p99_ms'] for each in of]):.2f}",
+                f"{rate:g} Hz, {what}",
+                f"{np.median([each['took_p50_ms'] for each in mine]):.2f}",
+                f"{np.median([each['took_p99_ms'] for each in mine]):.2f}",
                 over if case in ("log", "page") else "–",
-                f"{sum(each['lost'] for each in of)} of {sum(each['ticks'] for each in of)}",
+                f"{sum(each['lost'] for each in mine)} of {sum(each['ticks'] for each in mine)}",
             ]
         )
     return table(["control loop", "tick p50 [ms]", "p99 [ms]", "p99 over two cameras", "lost"], lines)
@@ -36,18 +42,17 @@ def _bases(rounds: list[Mapping[str, float]]) -> list[float]:
     return [each["took_p99_ms"] for each in rounds if each["case"] == "cameras"]
 
 
-def export() -> str:
+def export(found: Mapping[str, Any]) -> str:
     """How long it takes, and what there is of each."""
-    found = result("bench-export")
     first, times = found["exports"][0], [each["took_s"] for each in found["exports"]]
     pictures = " and ".join(map(str, first["pictures"].values()))
     line = [f"{found['seconds']:g} s", str(first["frames"]), pictures, f"{np.median(times):.1f}"]
     return table(["run", "rows", "pictures", "exported in [s], median"], [line])
 
 
-def takeover() -> str:
+def takeover(found: Mapping[str, Any]) -> str:
     """Success without and with the scripted person."""
-    rows = result("takeover")["episodes"]
+    rows = found["episodes"]
     lines = []
     for name, what in (("success_alone", "the bad policy alone"), ("success_helped", "with the person")):
         won = sum(row[name] for row in rows)
@@ -56,7 +61,7 @@ def takeover() -> str:
         f"`fetch`, {len(rows)} episodes",
         "success [%]",
         "takeovers an episode",
-        "she moved the robot [%]",
+        "the person moved the robot [%]",
     ]
     return table(head, lines)
 
@@ -69,5 +74,9 @@ def _of_person(name: str, rows: list[Mapping[str, float]]) -> list[str]:
 
 
 TABLES: Mapping[str, Callable[[], str]] = MappingProxyType(
-    {"log-cost": log_cost, "export": export, "takeover": takeover}
+    {
+        "log-cost": of("bench-log", log_cost),
+        "export": of("bench-export", export),
+        "takeover": of("takeover", takeover),
+    }
 )

@@ -1,7 +1,7 @@
 """Shared code of the pages' tables: where figures are, and how they are written."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,11 @@ def result(name: str) -> Any:
     return (
         {key: value for key, value in found.items() if key != "made_by"} if isinstance(found, dict) else found
     )
+
+
+def of(name: str, show: Callable[[Any], str]) -> Callable[[], str]:
+    """Return the table of a result file; `show` makes it from the figures, also for the benchmark itself."""
+    return lambda: show(result(name))
 
 
 def plain(lines: Iterable[Sequence[str]], words: Mapping[str, str] = MappingProxyType({})) -> list[list[str]]:

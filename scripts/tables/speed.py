@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from scripts.tables.shared import quantiles, result, table
+from scripts.tables.shared import of, quantiles, result, table
 
 PEERS = {
     "zmq": "bare ZeroMQ, the floor",
@@ -13,30 +14,32 @@ PEERS = {
     "LeRobot": "LeRobot 0.6.1, as it comes",
     "LeRobot, no sleep": "LeRobot 0.6.1, without its wait of 1/30 s",
 }
+Found = Mapping[str, Any]
+"""Figures of a benchmark, as its result file holds them."""
 MODELS = {"pi05": "pi0.5", "pi0": "pi0", "smolvla": "SmolVLA"}
 
 
-def loop() -> str:
-    cost = result("bench-loop")["tick_cost_us"]
-    lines = [[name, quantiles(found, digits=0), f"{found['n']:,}"] for name, found in cost.items()]
+def loop(found: Found) -> str:
+    cost = found["tick_cost_us"]
+    lines = [[name, quantiles(row, digits=0), f"{row['n']:,}"] for name, row in cost.items()]
     return table(["what", "p50 / p95 / p99 [µs]", "n"], lines)
 
 
-def lateness() -> str:
+def lateness(found: Found) -> str:
     lines = [
         [
             f"{case['rate_hz']:.0f} Hz, {case['load']}, {'SCHED_FIFO' if case['fifo'] else 'as it is'}",
             *(quantiles(case[who], ("p50", "p99")) for who in ("ours", "floor")),
             *(f"{case[who]['skipped']} of {case[who]['n']:,}" for who in ("ours", "floor")),
         ]
-        for case in result("bench-loop")["lateness_ms"]
+        for case in found["lateness_ms"]
     ]
     head = ["loop", "ours, p50 / p99 [ms]", "bare loop", "ours, skipped ticks", "bare loop"]
     return table(head, lines)
 
 
-def peers() -> str:
-    rows = result("bench-peers")["rows"]
+def peers(figures: Found) -> str:
+    rows = figures["rows"]
     places = list(dict.fromkeys((row["payload"][0], row["pace"]) for row in rows))
     found = {(row["path"], row["payload"][0], row["pace"]): row for row in rows}
     lines = [
@@ -50,8 +53,8 @@ def _place(payload: str, pace: str) -> str:
     return f"{payload}, {'one after the other' if pace == 'sequential' else pace}"
 
 
-def wire() -> str:
-    rows = result("bench-wire")["rows"]
+def wire(found: Found) -> str:
+    rows = found["rows"]
     floor = {(row["payload"], row["pace"]): row["p50"] for row in rows if row["path"] == "zmq"}
     lines = [
         [
@@ -65,8 +68,7 @@ def wire() -> str:
     return table(["payload", "path", "p50 / p95 / p99 [ms]", "over the floor"], lines)
 
 
-def stream() -> str:
-    found = result("bench-stream")
+def stream(found: Found) -> str:
     whole = found["times_ms"]["in-process: whole chunk"]["p50"]
     lines = [
         [name, quantiles(times, digits=1), f"{times['p50'] / whole:.2f}"]
@@ -75,7 +77,7 @@ def stream() -> str:
     return table(["moment", "p50 / p95 / p99 [ms]", "of sampling in the process"], lines)
 
 
-def reaction() -> str:
+def reaction(found: Found) -> str:
     lines = [
         [
             f"{row['chunks']}, {row['delay']}",
@@ -86,7 +88,7 @@ def reaction() -> str:
             f"{row['requests_per_s']:.1f}",
             str(row["events"]),
         ]
-        for row in result("bench-reaction")["rows"]
+        for row in found["rows"]
     ]
     head = [
         "chunks, delay",
@@ -100,7 +102,7 @@ def reaction() -> str:
     return table(head, lines)
 
 
-def robots() -> str:
+def robots(found: Found) -> str:
     lines = [
         [
             str(row["robots"]),
@@ -110,22 +112,22 @@ def robots() -> str:
             str(row["too_late"]),
             f"{row['lost']} / {row['wrong']}",
         ]
-        for row in result("robots")["paced"]
+        for row in found["paced"]
     ]
     head = ["robots", "p50 / p99 [ms]", "in time", "shed", "deadline over", "lost / another robot's"]
     return table(head, lines)
 
 
-def batches() -> str:
-    lines = [[row["server"], quantiles(row, digits=1), str(row["n"])] for row in result("robots")["loop"]]
+def batches(found: Found) -> str:
+    lines = [[row["server"], quantiles(row, digits=1), str(row["n"])] for row in found["loop"]]
     return table(["server", "p50 / p95 / p99 [ms]", "n"], lines)
 
 
-def cameras() -> str:
+def cameras(*found: Found) -> str:
     lines = []
-    for rate in (100, 250, 500):
-        by_loop = defaultdict(list)
-        for row in result(f"bench-cameras-{rate}")["rounds"]:
+    for at_rate in found:
+        by_loop, rate = defaultdict(list), f"{at_rate['control_hz']:g}"
+        for row in at_rate["rounds"]:
             by_loop[row["loop"]].append(row)
         for name, rows in by_loop.items():
             ticks, lost = (sum(row[key] for row in rows) for key in ("ticks", "lost"))
@@ -136,23 +138,19 @@ def cameras() -> str:
     return table(["rate", "loop", "tick [ms]", "chunks/s", "lost ticks"], lines)
 
 
-def whole_body() -> str:
-    lines = [
-        [name, quantiles(row, digits=0), f"{row['n']:,}"] for name, row in result("bench-whole-body").items()
-    ]
+def whole_body(found: Found) -> str:
+    lines = [[name, quantiles(row, digits=0), f"{row['n']:,}"] for name, row in found.items()]
     return table(["solver", "p50 / p95 / p99 [µs]", "n"], lines)
 
 
-def moving_base() -> str:
+def moving_base(found: Found) -> str:
     lines = [
-        [name, quantiles(row, digits=1), f"{row['max']:.1f}", f"{row['n']:,}"]
-        for name, row in result("bench-moving-base").items()
+        [name, quantiles(row, digits=1), f"{row['max']:.1f}", f"{row['n']:,}"] for name, row in found.items()
     ]
     return table(["what", "p50 / p95 / p99", "worst", "n"], lines)
 
 
-def start_up() -> str:
-    found = result("bench-import")
+def start_up(found: Found) -> str:
     line = [
         f"{1e3 * found['ours_s']:.0f}",
         f"{1e3 * found['floor_s']:.0f}",
@@ -215,17 +213,17 @@ def chunks(model: str, robots: str, over: str = "") -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "loop": loop,
-    "lateness": lateness,
-    "peers": peers,
-    "wire": wire,
-    "stream": stream,
-    "reaction": reaction,
-    "robots": robots,
-    "batches": batches,
-    "cameras": cameras,
-    "whole-body": whole_body,
-    "moving-base": moving_base,
-    "import": start_up,
+    "loop": of("bench-loop", loop),
+    "lateness": of("bench-loop", lateness),
+    "peers": of("bench-peers", peers),
+    "wire": of("bench-wire", wire),
+    "stream": of("bench-stream", stream),
+    "reaction": of("bench-reaction", reaction),
+    "robots": of("robots", robots),
+    "batches": of("robots", batches),
+    "cameras": lambda: cameras(*(result(f"bench-cameras-{rate}") for rate in (100, 250, 500))),
+    "whole-body": of("bench-whole-body", whole_body),
+    "moving-base": of("bench-moving-base", moving_base),
+    "import": of("bench-import", start_up),
     "gpu": gpu,
 }

@@ -352,7 +352,6 @@ def test_a_size_that_changes_and_bytes_that_are_no_picture_are_named(tmp_path):
 
 
 def test_an_export_that_dies_in_an_episode_leaves_those_before_it_and_goes_on(tmp_path, monkeypatch):
-    """scripts/attack/kill_export.py does it with five, two cameras and SIGKILL."""
     marks = [mark(0.1 + 0.2 * i, 0.3 + 0.2 * i, Outcome.SUCCESS) for i in range(3)]
     log = RunLog.open(write_run(tmp_path / "log", seconds=0.8, marks=marks))
     film, calls = from_log_module._filming, []

@@ -325,14 +325,3 @@ def is_alive(pid):
         return False
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] != "Z"
-
-
-def test_the_death_of_the_robots_side_is_noticed_soon_and_told_by_its_address(robots):
-    with closing(connect(robots[1], state_timeout_s=0.3)) as arm:  # of a real robot 0.08
-        hold(arm, arm.read().q, 0.05)
-        robots[1].kill()
-        start_s = time.monotonic()
-        with pytest.raises(DriverError, match=robots[1].host):
-            wait_until(lambda: arm.read() is None)
-        assert time.monotonic() - start_s < 0.8  # libfranka: 1.0
-        arm.stop()

@@ -1,8 +1,8 @@
 """The page of a run in a real browser: what it shows, and a robot that its buttons stop.
 
 One run, one page's process and one browser for all tests. The 3D view is left out, as a machine without a
-GPU draws that slowly: what comes for it is looked at without a browser, and `scripts/look_at_page.py` takes
-pictures of all of it.
+GPU draws that slowly: what comes for it is looked at without a browser, and
+`scripts/tables/docs_pictures.py` takes pictures of all of it.
 """
 
 import dataclasses

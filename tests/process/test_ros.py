@@ -4,9 +4,6 @@ import base64
 import contextlib
 import json
 import runpy
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -77,26 +74,6 @@ def test_a_base_that_is_told_nothing_is_told_to_stand_within_a_quarter_of_a_seco
     told_ns = time.monotonic_ns()
     assert robot.wait_for(lambda: robot.told("/cmd_vel") and zeros(robot.told("/cmd_vel")[-1]))
     assert time.monotonic_ns() - told_ns >= 0.25e9  # not before
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda n: n.name)
-def test_a_base_stands_though_the_program_that_drives_it_is_killed_or_suspended(robot, number):
-    code = (
-        "import time, numpy as np; from drivers.ros import RosBase; from drivers.rosbridge import RosBridge;"
-        "from robot_runtime.core.values.command import BaseTwistCommand as Twist;"
-        f"base = RosBase(RosBridge({robot.url!r}, ros={robot.ros})); base.read()\n"
-        "while True: base.write(Twist(V_WB_B=np.array([0.3, 0.0, 0.0]))); time.sleep(0.02)"
-    )
-    program = subprocess.Popen([sys.executable, "-c", code])
-    try:
-        assert robot.wait_for(lambda: len(robot.told("/cmd_vel")) > 20, 60.0)
-        program.send_signal(number)
-        assert robot.wait_for(lambda: zeros(robot.told("/cmd_vel")[-1]))
-        time.sleep(0.5)
-        assert zeros(robot.told("/cmd_vel")[-1])
-    finally:
-        program.kill()
-        program.wait()
 
 
 def test_joints_driven_by_velocity_are_stopped_in_silence_and_those_driven_by_position_are_not(robot, bridge):

@@ -68,7 +68,6 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         (("attack.server", "--policy", "nope", "--only", "greetings"), "valid: clear, "),
         (("attack.fuzz_sessions", "--deliveries", "0"), "--deliveries takes a number from 1 to"),
         (("attack.fuzz_sessions", "--json", "/proc/nothing"), "--json names a file to write"),
-        (("attack.kill_record", "--times", "0"), "--times takes a number from 1 to"),
         (("attack.soak", "--method", "nope"), "time-aligned"),
         (("train_shipped_policies", "--checkpoints", "nope"), "fetch-seeing"),
     ],

@@ -12,8 +12,6 @@ from robot_runtime.robot.runner import FAR_ANSWERS
 from robot_runtime.server.warming import zero_observation
 from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped
-from scripts.bench.faults.hostile import HostileProcess, nonsense, strays
-from scripts.bench.faults.policies import FRANKA, WRONG_BY, Broken, NamedRows, Swing, Wild
 from scripts.bench.faults.rig import (
     Run,
     Running,
@@ -23,8 +21,19 @@ from scripts.bench.faults.rig import (
     shares,
     surprises,
 )
-from scripts.bench.faults.servers import PolicyProcess
-from scripts.bench.faults.table import Fault, Figure, Injection
+from scripts.bench.faults.servers import (
+    FRANKA,
+    WRONG_BY,
+    Broken,
+    HostileProcess,
+    NamedRows,
+    PolicyProcess,
+    Swing,
+    Wild,
+    nonsense,
+    strays,
+)
+from scripts.bench.faults.table import Injection, fault
 
 DELIVERIES = 2_000
 """Requests of each injection; fifty injections make 1e5."""
@@ -33,6 +42,19 @@ WAIT_S = 5.0
 # ---- 4: replies out of place -------------------------------------------------------------------------------
 
 
+@fault(
+    4,
+    "replies out of place",
+    how="a server that adds to each answer 8 that are doubled, late, early, of other requests, epochs, "
+    "sessions and robots; one request in ten is given up",
+    behaviour="what is not the open request's next part is dropped in one place",
+    figures={
+        "rows of another request": 0.0,
+        "answers lost": 0.0,
+        "stale rows run": 0.0,
+        "deliveries": None,
+    },
+)
 def stray_replies(times: int) -> Iterator[Injection]:
     """Send requests through a real socket, with right and wrong answers to each; then run a robot on such
     answers."""
@@ -113,6 +135,18 @@ class _Asker:
 EACH_S = 0.1
 
 
+@fault(
+    5,
+    "answers that are none",
+    how="NaN, infinite, of other shapes and types, errors: of the policy, and of a server that does not look",
+    behaviour="the whole chunk is refused and counted, and asked for again; HOLD where the plan ends",
+    figures={
+        "commands not finite": 0.0,
+        "way beyond the good rows [rad]": 0.0,
+        "chunks refused": None,
+    },
+    times=100,
+)
 def no_answers(times: int) -> Iterator[Injection]:
     """Run a broken policy behind our server, which checks its rows; then a server that does not check."""
     with PolicyProcess(Broken) as server:
@@ -147,6 +181,15 @@ def _of_nonsense(of: Run) -> Injection:
 # ---- 6: more than a robot can do ---------------------------------------------------------------------------
 
 
+@fault(
+    6,
+    "beyond the limits",
+    how="steps of 1 to 2 rad, alternating rows, ramps of 15 rad/s, numbers up to 1e9",
+    behaviour="the robot goes there as fast as its limits allow; what was held back is told, and an "
+    "answer that lies a turn or more beyond a joint's range is refused whole",
+    figures={f"{kind} of its limit": 1.0 + 1e-6 for kind in ("speed", "acceleration", "jerk")},
+    times=100,
+)
 def wild_answers(times: int) -> Iterator[Injection]:
     """Run once on answers that no robot can follow."""
     with PolicyProcess(Wild) as server:
@@ -157,47 +200,3 @@ def wild_answers(times: int) -> Iterator[Injection]:
         surprises=surprises(of, fault=FAR_ANSWERS if of.record.counts.far_answers else ""),
         count=of.record.num_splices,
     )
-
-
-ROWS = (
-    Fault(
-        number=4,
-        name="replies out of place",
-        how="a server that adds to each answer 8 that are doubled, late, early, of other requests, epochs, "
-        "sessions and robots; one request in ten is given up",
-        behaviour="what is not the open request's next part is dropped in one place",
-        figures=(
-            Figure(name="rows of another request", most=0.0),
-            Figure(name="answers lost", most=0.0),
-            Figure(name="stale rows run", most=0.0),
-            Figure(name="deliveries"),
-        ),
-        inject=stray_replies,
-    ),
-    Fault(
-        number=5,
-        name="answers that are none",
-        how="NaN, infinite, of other shapes and types, errors: of the policy, and of a server that does not "
-        "look",
-        behaviour="the whole chunk is refused and counted, and asked for again; HOLD where the plan ends",
-        figures=(
-            Figure(name="commands not finite", most=0.0),
-            Figure(name="way beyond the good rows", unit="rad", most=0.0),
-            Figure(name="chunks refused"),
-        ),
-        inject=no_answers,
-        times=100,
-    ),
-    Fault(
-        number=6,
-        name="beyond the limits",
-        how="steps of 1 to 2 rad, alternating rows, ramps of 15 rad/s, numbers up to 1e9",
-        behaviour="the robot goes there as fast as its limits allow; what was held back is told, and an "
-        "answer that lies a turn or more beyond a joint's range is refused whole",
-        figures=tuple(
-            Figure(name=f"{kind} of its limit", most=1.0 + 1e-6) for kind in ("speed", "acceleration", "jerk")
-        ),
-        inject=wild_answers,
-        times=100,
-    ),
-)

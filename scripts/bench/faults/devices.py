@@ -1,5 +1,4 @@
-"""Rows 10, 11 and 16: robots behind their real protocols that disappear, go into reflex, or lose their
-runtime."""
+"""Rows 10, 11 and 16: drivers that fail, robots that disappear or go into reflex, a killed runtime."""
 
 import importlib.util
 import os
@@ -10,25 +9,154 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.values.action import NS_PER_MS
+from robot_runtime.core.robot import ArmState
+from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.tick import Tick
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.command import BaseTwistCommand, JointCommand
 from robot_runtime.errors import DriverError
 from robot_runtime.robot.robot import Robot
-from scripts.bench.faults.drivers import driver_that_ends, drivers_that_hold
-from scripts.bench.faults.policies import Swing
-from scripts.bench.faults.rig import EXIT_S, Running, ideal_robot, run, surprises
-from scripts.bench.faults.servers import PolicyProcess
-from scripts.bench.faults.table import Fault, Figure, Injection
+from scripts.bench.faults.rig import (
+    EXIT_S,
+    ORDINARY,
+    PERIOD_S,
+    Run,
+    Running,
+    ideal_robot,
+    run,
+    surprises,
+)
+from scripts.bench.faults.servers import PolicyProcess, Swing
+from scripts.bench.faults.table import Injection, fault
 
 if TYPE_CHECKING:
     from drivers.franka import FrankaArm
     from sim.devices.franka import FrankaRobot
+
+
+BLOCK_S = 0.05
+WRONG_S = 0.3
+
+
+class WrongArm:
+    """Arm that follows commands exactly; `way` is the fault of its driver."""
+
+    num_joints = 7
+
+    def __init__(self, clock: MonotonicClock) -> None:
+        from drivers.ideal import Q_HOME
+
+        self._clock, self._q = clock, Q_HOME
+        self._last = self._measured(clock.now_ns())
+        self.way, self.since_ns = "", 0
+        self.stopped_ns = 0
+        """Time of the last call of `stop` [ns]."""
+
+    def read(self) -> ArmState:
+        t_ns = self._clock.now_ns()
+        if self.way and not self.since_ns:
+            self.since_ns = t_ns
+        match self.way:
+            case "silent":
+                return self._last
+            case "back in time":
+                t_ns = 2 * self.since_ns - t_ns
+            case "blocks":
+                time.sleep(BLOCK_S)
+                self.way, t_ns = "", self._clock.now_ns()
+            case "raises":
+                raise DriverError("the arm is not there any more")
+            case "no numbers":
+                return ArmState(t_ns=t_ns, q=np.full(7, np.nan), dq=np.zeros(7))
+        self._last = self._measured(t_ns)
+        return self._last
+
+    def _measured(self, t_ns: int) -> ArmState:
+        return ArmState(t_ns=t_ns, q=self._q, dq=np.zeros(7))
+
+    def write(self, command: JointCommand) -> None:
+        self._q = command.q
+
+    def stop(self) -> None:
+        self.stopped_ns = self._clock.now_ns()
+
+
+def _robot(arms: list[WrongArm], clock: MonotonicClock) -> Robot:
+    arms.append(WrongArm(clock))
+    ideal = ideal_robot(clock)
+    return Robot(dict(ideal.parts) | {"arm": arms[0]}, limits=ideal.limits)
+
+
+def drivers_that_hold(address: str, times: int) -> Iterator[Injection]:
+    """Run once with a driver that in turn is silent, goes back in time, or blocks."""
+    arms: list[WrongArm] = []
+    found: list[tuple[str, int]] = []
+
+    def interfere(running: Running) -> None:
+        for way in islice(cycle(("silent", "back in time", "blocks")), times):
+            assert running.wait_until_it_moves()
+            time.sleep(0.2)
+            arms[0].since_ns, arms[0].way = 0, way
+            time.sleep(WRONG_S)
+            found.append((way, arms[0].since_ns))
+            arms[0].way = ""
+        assert running.wait_until_it_moves()
+
+    of = run(address, interfere, make_robot=partial(_robot, arms))
+    for way, since_ns in found:
+        if way == "blocks":
+            yield Injection(figures={"commands beyond after 50 ms": _beyond(of, since_ns)})
+            continue
+        held = of.first_tick(since_ns, lambda tick: tick.mode is Mode.HOLD)
+        assert held is not None
+        yield Injection(figures={f"{way} to HOLD": (held.now_ns - since_ns) / NS_PER_MS})
+    yield Injection(surprises=surprises(of, causes=ORDINARY | {Cause.STATE_STALE}), count=0)
+
+
+def _beyond(of: Run, since_ns: int) -> float:
+    """Return the largest step of the commands around a block, relative to what one period allows."""
+    ticks = of.between(since_ns - NS_PER_S // 50, since_ns + NS_PER_S // 5)
+    commands = [tick.command.arm for tick in ticks]
+    q = np.array([each.q for each in commands if isinstance(each, JointCommand)])
+    return float((np.abs(np.diff(q, axis=0)) / (of.limits.dq_max * PERIOD_S)).max())
+
+
+def driver_that_ends(address: str, way: str) -> Injection:
+    """Run once with a driver that ends the run."""
+    arms: list[WrongArm] = []
+
+    def interfere(running: Running) -> None:
+        assert running.wait_until_it_moves()
+        time.sleep(0.1)
+        arms[0].way = way
+        running.wait(lambda: running.mode is Mode.STOP, 2.0)
+        running.wait_until_it_stands()
+
+    of = run(address, interfere, make_robot=partial(_robot, arms), raises=DriverError)
+    since_ns = arms[0].since_ns
+    if way == "raises":
+        figures = {"raised to stopped": (arms[0].stopped_ns - since_ns) / NS_PER_MS}
+        found = () if of.error is not None else ("a driver's error did not go out",)
+        return Injection(figures=figures, surprises=(*surprises(of), *found))
+    stopped = of.first_tick(since_ns - round(PERIOD_S * NS_PER_S), _is_stopped)  # the tick that read it
+    assert stopped is not None
+    return Injection(
+        figures={"no numbers to STOP": max(0, stopped.now_ns - since_ns) / NS_PER_S / PERIOD_S},
+        surprises=surprises(of, causes=ORDINARY | {Cause.STATE_INVALID}),
+    )
+
+
+def _is_stopped(tick: Tick) -> bool:
+    return tick.mode is Mode.STOP
+
 
 PATIENT_S = 0.5
 """How long a simulated robot may be silent without a fault, as the machine is busy [s]."""
@@ -106,6 +234,25 @@ def swing_until(arm: "FrankaArm", is_over: Callable[[float], bool]) -> None:
 # ---- 10: the robot is gone ---------------------------------------------------------------------------------
 
 
+@fault(
+    10,
+    "driver or robot gone",
+    how="a driver that repeats itself, goes back in time, blocks for 50 ms, raises, gives NaN; a "
+    "simulated FR3 that is stopped or killed",
+    behaviour="HOLD on an old state, RUN when it is new; STOP on NaN; an error ends the run, all drivers "
+    "stopped",
+    figures={
+        "silent to HOLD [ms]": 105.0,
+        "back in time to HOLD [ms]": 105.0,
+        "commands beyond after 50 ms [of a period's step]": 1.0,
+        "raised to stopped [ms]": 10.0,
+        "no numbers to STOP [ticks]": 1.0,
+        "Franka stopped to noticed [ms]": 100.0,
+        "Franka killed to noticed [ms]": 100.0,
+    },
+    times=56,
+    missing=no_franka,
+)
 def lost_drivers(times: int) -> Iterator[Injection]:
     """Lose the driver of an ideal robot, then stop or kill a Franka's process in the middle of a run."""
     with PolicyProcess(Swing) as server:
@@ -150,6 +297,18 @@ _REFLEXES_A_ROBOT = 20
 """franky-sim 1.0.4 sends no more states after 26, over however many connections."""
 
 
+@fault(
+    11,
+    "reflex",
+    how="a simulated FR3 that falls into reflex once it stands, and is recovered by hand",
+    behaviour="latched, the last second in a file; nothing moves before recover(); then from where it is",
+    figures={
+        "reflex to fault [ms]": 100.0,
+        "first setpoint from measured [mrad]": 1.0,
+        "lines of the last second": None,
+    },
+    missing=no_franka,
+)
 def reflexes(times: int) -> Iterator[Injection]:
     """Trigger reflexes of one arm again and again while it moves; its operator recovers it."""
     for begun in range(0, times, _REFLEXES_A_ROBOT):
@@ -194,6 +353,19 @@ def reflex(robot: "FrankaRobot", arm: "FrankaArm", folder: Path) -> Injection:
 # ---- 16: the runtime is killed -----------------------------------------------------------------------------
 
 
+@fault(
+    16,
+    "runtime killed",
+    how="kill -9 and SIGSTOP of the process that drives a simulated FR3, or a ROS base",
+    behaviour="the Franka driver's process stops the arm; a ROS base's controller the base (after 0.5 s)",
+    figures={
+        "Franka, killed to rest [ms of its time]": 500.0,
+        "Franka, stopped to rest [ms of its time]": 500.0,
+        "ROS base, alone to rest [ms]": 600.0,
+    },
+    times=20,
+    missing=no_franka,
+)
 def left_alone(times: int) -> Iterator[Injection]:
     """Kill or stop the process that drives a Franka, or a ROS base, while it moves."""
     with tempfile.TemporaryDirectory() as folder:
@@ -265,54 +437,3 @@ def abandoned_base(number: signal.Signals) -> Injection:
     if rest_ms is None:
         return Injection(surprises=(f"{number.name}: the base was still driving after 3 s",))
     return Injection(figures={"ROS base, alone to rest": rest_ms})
-
-
-ROWS = (
-    Fault(
-        number=10,
-        name="driver or robot gone",
-        how="a driver that repeats itself, goes back in time, blocks for 50 ms, raises, gives NaN; a "
-        "simulated FR3 that is stopped or killed",
-        behaviour="HOLD on an old state, RUN when it is new; STOP on NaN; an error ends the run, all drivers "
-        "stopped",
-        figures=(
-            Figure(name="silent to HOLD", unit="ms", most=105.0),
-            Figure(name="back in time to HOLD", unit="ms", most=105.0),
-            Figure(name="commands beyond after 50 ms", unit="of a period's step", most=1.0),
-            Figure(name="raised to stopped", unit="ms", most=10.0),
-            Figure(name="no numbers to STOP", unit="ticks", most=1.0),
-            Figure(name="Franka stopped to noticed", unit="ms", most=100.0),
-            Figure(name="Franka killed to noticed", unit="ms", most=100.0),
-        ),
-        inject=lost_drivers,
-        times=56,
-        missing=no_franka,
-    ),
-    Fault(
-        number=11,
-        name="reflex",
-        how="a simulated FR3 that falls into reflex once it stands, and is recovered by hand",
-        behaviour="latched, the last second in a file; nothing moves before recover(); then from where it is",
-        figures=(
-            Figure(name="reflex to fault", unit="ms", most=100.0),
-            Figure(name="first setpoint from measured", unit="mrad", most=1.0),
-            Figure(name="lines of the last second"),
-        ),
-        inject=reflexes,
-        missing=no_franka,
-    ),
-    Fault(
-        number=16,
-        name="runtime killed",
-        how="kill -9 and SIGSTOP of the process that drives a simulated FR3, or a ROS base",
-        behaviour="the Franka driver's process stops the arm; a ROS base's controller the base (after 0.5 s)",
-        figures=(
-            Figure(name="Franka, killed to rest", unit="ms of its time", most=500.0),
-            Figure(name="Franka, stopped to rest", unit="ms of its time", most=500.0),
-            Figure(name="ROS base, alone to rest", unit="ms", most=600.0),
-        ),
-        inject=left_alone,
-        times=20,
-        missing=no_franka,
-    ),
-)

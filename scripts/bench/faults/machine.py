@@ -1,12 +1,15 @@
 """Rows 8 and 9: the machine's wall clock is set, and its cores are taken away."""
 
 import json
+import mmap
 import os
+import shutil
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
@@ -18,7 +21,6 @@ import numpy as np
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.robot.link import SERVER_LOST
-from scripts.bench.faults.policies import Swing
 from scripts.bench.faults.rig import (
     ORDINARY,
     PERIOD_S,
@@ -29,15 +31,96 @@ from scripts.bench.faults.rig import (
     run,
     surprises,
 )
-from scripts.bench.faults.servers import PolicyProcess, fresh_processes
-from scripts.bench.faults.table import Fault, Figure, Injection
-from scripts.bench.faults.wall_clock import WallClock, no_compiler, set_by
+from scripts.bench.faults.servers import PolicyProcess, Swing, fresh_processes
+from scripts.bench.faults.table import Injection, fault
+
+_SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+
+static volatile int64_t *offset_s;
+
+__attribute__((constructor)) static void begin(void) {
+    int file = open(getenv("WALL_CLOCK_FILE"), O_RDONLY);
+    offset_s = mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *out) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(clock, out);
+    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) out->tv_sec += *offset_s;
+    return failed;
+}
+
+int gettimeofday(struct timeval *restrict out, void *restrict zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    out->tv_sec = now.tv_sec;
+    out->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+
+time_t time(time_t *out) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (out) *out = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+
+def no_compiler() -> str:
+    return "" if shutil.which("cc") else "needs a C compiler (cc), for a wall clock of its own"
+
+
+class WallClock:
+    """Wall clock of the processes that are started with `env`, and of their children."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file, library = folder / "offset", folder / "wall_clock.so"
+        self._file.write_bytes(bytes(8))
+        compiler = ["cc", "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(library), "-ldl"]
+        subprocess.run(compiler, input=_SOURCE, text=True, check=True, capture_output=True)
+        self.env: Mapping[str, str] = os.environ | {
+            "LD_PRELOAD": str(library),
+            "WALL_CLOCK_FILE": str(self._file),
+        }
+
+
+def set_by(offset_s: int) -> None:
+    """Set the clock to an offset from the machine's own, for all such processes; call it in one of them
+    [s]."""
+    with open(os.environ["WALL_CLOCK_FILE"], "r+b") as file, mmap.mmap(file.fileno(), 8) as memory:
+        memory[:] = struct.pack("<q", offset_s)
+
 
 # ---- 8: the wall clock -------------------------------------------------------------------------------------
 
 STEPS_S = (3600, -3600, 0, -86_400, 86_400, -1, 0, 1, 7 * 86_400)
 
 
+@fault(
+    8,
+    "wall clock set",
+    how="the wall clock of robot and server (a library in between) goes by a second, an hour, a day, a "
+    "week, and back",
+    behaviour="nothing: only the monotonic clock counts",
+    figures={
+        "held, or lost the server": 0.0,
+        "stale rows run": 0.0,
+        "missed ticks": None,
+        "oldest observation run [s]": 0.45,
+        "wall clock set by, at least [s]": None,
+    },
+    missing=no_compiler,
+)
 def set_clocks(times: int) -> Iterator[Injection]:
     """Run robot and server in processes whose wall clock is set again and again."""
     with TemporaryDirectory() as folder:
@@ -107,13 +190,32 @@ RUN_S = 2.0
 GRAB_S = 0.05
 
 
+@fault(
+    9,
+    "cores and interpreter busy",
+    how="a busy process for each core and one more; a thread that computes in Python; one that holds the "
+    "interpreter for 50 ms, five times a second",
+    behaviour="a tick that comes late goes on from where the commands were, and is counted; HOLD where "
+    "the interpreter was held between the reading of two parts",
+    figures={
+        "late, idle [% of a period, p99]": None,
+        "late, all cores busy [% of a period, p99]": 10.0,
+        "late, and a thread that computes [% of a period, p99]": None,
+        "missed ticks, idle": None,
+        "missed ticks, all cores busy": 1.0,
+        "missed ticks, and a thread that computes": None,
+        "missed ticks, and one that holds on": None,
+        "stale rows run": 0.0,
+    },
+    times=16,
+)
 def take_cores(times: int) -> Iterator[Injection]:
     """Run beside one busy process more than there are cores, and with threads here that compute."""
     for i in range(times):
         way = tuple(WAYS)[i % len(WAYS)]
         with ExitStack() as busy:
             for _ in range((os.cpu_count() or 1) + 1 if way != "idle" else 0):
-                busy.callback(_burning().kill)
+                busy.callback(burning().kill)
             yield overloaded(way)
 
 
@@ -155,7 +257,7 @@ def lateness_ns(of: Run, start_ns: int, end_ns: int) -> np.ndarray:
     return np.where(early, 0.0, off)
 
 
-def _burning() -> BaseProcess:
+def burning() -> BaseProcess:
     process = fresh_processes().Process(target=burn, daemon=True)
     process.start()
     return process
@@ -188,43 +290,3 @@ def _nothing(over: threading.Event) -> None: ...
 
 
 _BESIDE = {"thread": _compute, "grab": _grab}
-
-
-ROWS = (
-    Fault(
-        number=8,
-        name="wall clock set",
-        how="the wall clock of robot and server (a library in between) goes by a second, an hour, a day, a "
-        "week, and back",
-        behaviour="nothing: only the monotonic clock counts",
-        figures=(
-            Figure(name="held, or lost the server", most=0.0),
-            Figure(name="stale rows run", most=0.0),
-            Figure(name="missed ticks"),
-            Figure(name="oldest observation run", unit="s", most=0.45),
-            Figure(name="wall clock set by, at least", unit="s"),
-        ),
-        inject=set_clocks,
-        missing=no_compiler,
-    ),
-    Fault(
-        number=9,
-        name="cores and interpreter busy",
-        how="a busy process for each core and one more; a thread that computes in Python; one that holds the "
-        "interpreter for 50 ms, five times a second",
-        behaviour="a tick that comes late goes on from where the commands were, and is counted; HOLD where "
-        "the interpreter was held between the reading of two parts",
-        figures=(
-            Figure(name="late, idle", unit="% of a period, p99"),
-            Figure(name="late, all cores busy", unit="% of a period, p99", most=10.0),
-            Figure(name="late, and a thread that computes", unit="% of a period, p99"),
-            Figure(name="missed ticks, idle"),
-            Figure(name="missed ticks, all cores busy", most=1.0),
-            Figure(name="missed ticks, and a thread that computes"),
-            Figure(name="missed ticks, and one that holds on"),
-            Figure(name="stale rows run", most=0.0),
-        ),
-        inject=take_cores,
-        times=16,
-    ),
-)

@@ -11,7 +11,6 @@ from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.robot.link import SERVER_BACK, SERVER_LOST
 from robot_runtime.transport.sockets import HANDSHAKE_MS
-from scripts.bench.faults.policies import LateSwing, Swing
 from scripts.bench.faults.proxy import FaultProxy
 from scripts.bench.faults.rig import (
     Run,
@@ -23,12 +22,26 @@ from scripts.bench.faults.rig import (
     standing_s,
     surprises,
 )
-from scripts.bench.faults.servers import PolicyProcess
-from scripts.bench.faults.table import Fault, Figure, Injection
+from scripts.bench.faults.servers import LateSwing, PolicyProcess, Swing
+from scripts.bench.faults.table import Injection, fault
 
 # ---- 1: the server is killed -------------------------------------------------------------------------------
 
 
+@fault(
+    1,
+    "server killed",
+    how="kill -9 of the server while the robot moves; another one at its address once it stands",
+    behaviour="the plan runs to its end, then HOLD; RUN again on a chunk that was asked for since",
+    figures={
+        "noticed [ms]": 200.0,
+        "plan's end to rest [policy periods]": 2.5,
+        "missed ticks": 1.0,
+        "back to reconnected [ms]": 1000.0,
+        "reconnected to moving [ms]": None,
+        "resumed on an old chunk": 0.0,
+    },
+)
 def kill_servers(times: int) -> Iterator[Injection]:
     """Run again and again; kill the server once in each run, at a random moment."""
     rng = random.Random(1)
@@ -89,6 +102,17 @@ def rest_after(of: Run, held_ns: int, resumed_ns: int) -> int:
 # ---- 2: the server is slow ---------------------------------------------------------------------------------
 
 
+@fault(
+    2,
+    "slow server",
+    how="each answer late by a drawn 0 to 0.8 s, with plans of 0.4 s; the server stopped for 0.05 to 1 s",
+    behaviour="rows that are past are dropped, the rest runs; HOLD where none are left, and told",
+    figures={
+        "stale rows run": 0.0,
+        "stood and not told [s]": 0.05,
+        "requests at once": 2.0,
+    },
+)
 def slow_servers(times: int) -> Iterator[Injection]:
     """Run once with every answer late by 0 to 2 plans, and once with a server that is paused and resumed."""
     rng = random.Random(2)
@@ -130,12 +154,28 @@ def _of_slow(of: Run, count: int) -> Injection:
 BURST_S, GAP_S = 0.02, 0.25
 
 
+@fault(
+    3,
+    "network lost, late or wrong",
+    how="a TCP proxy that stalls for 20 ms and 0.25 s, goes deaf without a word, cuts, changes bytes",
+    behaviour="as for 1 and 2; what is no message is dropped, and the connection made anew",
+    figures={
+        "held in a burst of 20 ms": 0.0,
+        "gone to rest [ms]": 500.0,
+        "back to moving [ms]": None,
+        "clean to moving [ms]": None,
+        "stale rows run": 0.0,
+        "resumed on an old chunk": 0.0,
+        "requests at once": 2.0,
+        "bytes changed": None,
+    },
+)
 def lose_networks(times: int) -> Iterator[Injection]:
     """Run through a proxy: bursts of 20 ms, gaps of 0.25 s, a partitioned, half-open, cut and corrupt
     link."""
     with PolicyProcess(Swing) as server:
-        yield from _gaps(server.address, times // 3, BURST_S)
-        yield from _gaps(server.address, times // 5, GAP_S)
+        yield from _gaps(server.address, max(1, times // 3), BURST_S)
+        yield from _gaps(server.address, max(1, times // 5), GAP_S)
         for i in range(max(1, times // 5)):
             yield lost(server.address, ("stall", "sever", "cut")[i % 3])
         yield corrupted(server.address, max(1, times // 3))
@@ -233,51 +273,3 @@ def corrupted(address: str, times: int) -> Injection:
         surprises=surprises(of),
         count=times,
     )
-
-
-ROWS = (
-    Fault(
-        number=1,
-        name="server killed",
-        how="kill -9 of the server while the robot moves; another one at its address once it stands",
-        behaviour="the plan runs to its end, then HOLD; RUN again on a chunk that was asked for since",
-        figures=(
-            Figure(name="noticed", unit="ms", most=200.0),
-            Figure(name="plan's end to rest", unit="policy periods", most=2.5),
-            Figure(name="missed ticks", most=1.0),
-            Figure(name="back to reconnected", unit="ms", most=1000.0),
-            Figure(name="reconnected to moving", unit="ms"),
-            Figure(name="resumed on an old chunk", most=0.0),
-        ),
-        inject=kill_servers,
-    ),
-    Fault(
-        number=2,
-        name="slow server",
-        how="each answer late by a drawn 0 to 0.8 s, with plans of 0.4 s; the server stopped for 0.05 to 1 s",
-        behaviour="rows that are past are dropped, the rest runs; HOLD where none are left, and told",
-        figures=(
-            Figure(name="stale rows run", most=0.0),
-            Figure(name="stood and not told", unit="s", most=0.05),
-            Figure(name="requests at once", most=2.0),
-        ),
-        inject=slow_servers,
-    ),
-    Fault(
-        number=3,
-        name="network lost, late or wrong",
-        how="a TCP proxy that stalls for 20 ms and 0.25 s, goes deaf without a word, cuts, changes bytes",
-        behaviour="as for 1 and 2; what is no message is dropped, and the connection made anew",
-        figures=(
-            Figure(name="held in a burst of 20 ms", most=0.0),
-            Figure(name="gone to rest", unit="ms", most=500.0),
-            Figure(name="back to moving", unit="ms", most=None),
-            Figure(name="clean to moving", unit="ms", most=None),
-            Figure(name="stale rows run", most=0.0),
-            Figure(name="resumed on an old chunk", most=0.0),
-            Figure(name="requests at once", most=2.0),
-            Figure(name="bytes changed"),
-        ),
-        inject=lose_networks,
-    ),
-)

@@ -14,10 +14,9 @@ from robot_runtime.core.safety import ENDS, Cause, Mode
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, BasePoseCommand
 from robot_runtime.core.values.state import Image
 from robot_runtime.robot.robot import Robot
-from scripts.bench.faults.policies import CAMERA, SIZE, Drive, Looking
 from scripts.bench.faults.rig import ORDINARY, Running, ideal_robot, run, surprises
-from scripts.bench.faults.servers import PolicyProcess
-from scripts.bench.faults.table import Fault, Figure, Injection
+from scripts.bench.faults.servers import CAMERA, SIZE, Drive, Looking, PolicyProcess
+from scripts.bench.faults.table import Injection, fault
 
 # ---- 7: cameras --------------------------------------------------------------------------------------------
 
@@ -79,6 +78,17 @@ class FaultyCamera:
     def close(self) -> None: ...
 
 
+@fault(
+    7,
+    "camera frozen or gone",
+    how="a camera of 30 pictures a second that gives none, the same, old ones, another size, stamps that "
+    "go back, or torn ones",
+    behaviour="such pictures are left out, nothing is asked; the plan ends, then HOLD until it is back",
+    figures={
+        **{f"noticed, {way} [ms]": 200.0 for way in BLINDING},
+        "asked with a spoilt picture": 0.0,
+    },
+)
 def break_cameras(times: int) -> Iterator[Injection]:
     """Run once for each fault, and inject it into the camera several times."""
     with PolicyProcess(Looking) as server:
@@ -178,6 +188,19 @@ class WrongBase:
 NOTICED_S = 2.0
 
 
+@fault(
+    12,
+    "odometry frozen, stuck or jumping",
+    how="a base driven at 0.4 m/s whose odometry stays the same, trembles in its place, or is elsewhere",
+    behaviour="STOP where it does not move; HOLD after a jump, the plan void, and RUN on a new answer",
+    figures={
+        "frozen to STOP [ms]": 450.0,
+        "stuck to STOP [ms]": 1250.0,
+        "STOP to rest [ms]": None,
+        "jumped to HOLD [ms]": 10.0,
+        "answers from before a jump run": 0.0,
+    },
+)
 def wrong_odometry(times: int) -> Iterator[Injection]:
     """Run once for each frozen or stuck odometry, which ends in STOP; once for all jumps."""
     with PolicyProcess(Drive) as server:
@@ -248,33 +271,3 @@ def jumps(address: str, times: int) -> Iterator[Injection]:
             }
         )
     yield Injection(surprises=surprises(of, causes=ORDINARY | {Cause.ODOMETRY_JUMPED}), count=0)
-
-
-ROWS = (
-    Fault(
-        number=7,
-        name="camera frozen or gone",
-        how="a camera of 30 pictures a second that gives none, the same, old ones, another size, stamps that "
-        "go back, or torn ones",
-        behaviour="such pictures are left out, nothing is asked; the plan ends, then HOLD until it is back",
-        figures=(
-            *(Figure(name=f"noticed, {way}", unit="ms", most=200.0) for way in BLINDING),
-            Figure(name="asked with a spoilt picture", most=0.0),
-        ),
-        inject=break_cameras,
-    ),
-    Fault(
-        number=12,
-        name="odometry frozen, stuck or jumping",
-        how="a base driven at 0.4 m/s whose odometry stays the same, trembles in its place, or is elsewhere",
-        behaviour="STOP where it does not move; HOLD after a jump, the plan void, and RUN on a new answer",
-        figures=(
-            Figure(name="frozen to STOP", unit="ms", most=450.0),
-            Figure(name="stuck to STOP", unit="ms", most=1250.0),
-            Figure(name="STOP to rest", unit="ms"),
-            Figure(name="jumped to HOLD", unit="ms", most=10.0),
-            Figure(name="answers from before a jump run", most=0.0),
-        ),
-        inject=wrong_odometry,
-    ),
-)

@@ -1,21 +1,15 @@
-"""Table of faults: `Fault` is a row, `Injection` the result of one injection, `Verdict` that of the row."""
+"""The table of faults: `Fault` is a row, `Injection` the result of one injection, `Verdict` that of the row.
 
+The benchmark (`command.py`) and the tests (`tests/process/test_bench_faults.py`) run the same rows.
+"""
+
+import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
-import numpy as np
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """Figure that injections of a row measure."""
-
-    name: str
-    unit: str = ""
-    most: float | None = None
-    """Largest allowed value; None: the figure is reported but not judged."""
-    share: float = 1.0
-    """Share of the values that must not exceed `most`: 1 is all of them, 0.99 the 99th percentile."""
+from robot_runtime.cli.progress import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +17,15 @@ class Injection:
     """Result of one injection."""
 
     figures: Mapping[str, float] = field(default_factory=dict)
-    """Values by the names of the row's figures; an injection need not measure all of them."""
+    """Values by the names of the row's figures, without units; an injection need not measure all of them."""
     surprises: tuple[str, ...] = ()
     """Behaviour that the row does not define."""
     count: int = 1
     """Number of faults injected, where one run has several."""
+
+
+Inject = Callable[[int], Iterator[Injection]]
+"""Makes a number of injections, one after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,36 +39,57 @@ class Fault:
     """How it is injected."""
     behaviour: str
     """Defined behaviour."""
-    figures: tuple[Figure, ...]
-    inject: Callable[[int], Iterator[Injection]]
-    """Makes a number of injections, one after the other."""
+    figures: Mapping[str, float | None]
+    """"name [unit]" of what is measured: largest allowed value; None: it is reported but not judged."""
+    inject: Inject
     times: int = 50
     """Default number of injections."""
     missing: Callable[[], str] = lambda: ""
     """Returns why it cannot be injected here; empty: it can."""
 
+    def run(self, times: int) -> "Verdict":
+        """Inject it `times` times; an error of an injection is a surprise and ends the row."""
+        start_s = time.monotonic()
+        if missing := self.missing():
+            return Verdict(fault=self, missing=missing)
+        injections: list[Injection] = []
+        surprises: list[str] = []
+        with counted(with_notes=True) as progress:
+            bar = progress.add_task(f"{self.number:2} {self.name}", total=times, note="")
+            try:
+                for injection in self.inject(times):
+                    injections.append(injection)
+                    surprises += injection.surprises
+                    progress.update(bar, completed=sum(each.count for each in injections))
+            except Exception as raised:  # any error is undefined behaviour of the row
+                words = str(raised) or traceback.extract_tb(raised.__traceback__)[-1].line
+                surprises.append(f"after {len(injections)} runs: {type(raised).__name__}: {words}")
+            verdict = Verdict(
+                fault=self,
+                injections=sum(each.count for each in injections),
+                values={name: _values(injections, name) for name in self.figures},
+                surprises=tuple(surprises),
+                seconds=time.monotonic() - start_s,
+            )
+            progress.update(bar, completed=times, note=verdict.word)
+        return verdict
 
-@dataclass(frozen=True, kw_only=True)
-class Judged:
-    """Figure of a row, over all injections."""
 
-    figure: Figure
-    median: float
-    worst: float
-    """Largest value, or the percentile that the figure is judged by."""
-    n: int
-
-    @property
-    def holds(self) -> bool:
-        return self.n > 0 and (self.figure.most is None or self.worst <= self.figure.most)
-
-    @classmethod
-    def of(cls, figure: Figure, values: list[float]) -> "Judged":
-        """Judge a figure by its values; NaN never holds."""
-        if not values:
-            return cls(figure=figure, median=float("nan"), worst=float("nan"), n=0)
-        worst = float(np.quantile(values, figure.share, method="higher"))
-        return cls(figure=figure, median=float(np.median(values)), worst=worst, n=len(values))
+def fault(
+    number: int,
+    name: str,
+    *,
+    how: str,
+    behaviour: str,
+    figures: Mapping[str, float | None],
+    times: int = 50,
+    missing: Callable[[], str] = lambda: "",
+) -> Callable[[Inject], Fault]:
+    """Decorate the function that injects a fault; the arguments are those of `Fault`."""
+    return lambda inject: Fault(
+        number=number, name=name, how=how, behaviour=behaviour, figures=figures, inject=inject, times=times,
+        missing=missing,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,66 +97,52 @@ class Verdict:
     """Result of a row after its injections."""
 
     fault: Fault
-    injections: int
-    judged: tuple[Judged, ...]
-    surprises: tuple[str, ...]
-    seconds: float
+    injections: int = 0
+    values: Mapping[str, list[float]] = field(default_factory=dict)
+    """All values of each figure."""
+    surprises: tuple[str, ...] = ()
+    seconds: float = 0.0
     missing: str = ""
     """Why it was not run."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether every figure was measured and is within its limit, and nothing undefined happened."""
-        return not self.missing and not self.surprises and all(each.holds for each in self.judged)
 
     @property
     def word(self) -> str:
         if self.missing:
             return "not run"
-        return "held" if self.holds else "missed"
+        is_held = not self.surprises and all(map(self._holds, self.values))
+        return "held" if is_held else "missed"
+
+    def _holds(self, name: str) -> bool:
+        """Return whether a figure was measured and its worst value is within its limit; NaN never is."""
+        values, most = self.values[name], self.fault.figures[name]
+        return bool(values) and (most is None or all(value <= most for value in values))
 
     def to_plain(self) -> dict[str, object]:
         """Return the verdict for JSON."""
-        fault = self.fault
-        return {
-            "number": fault.number,
-            "fault": fault.name,
-            "how": fault.how,
-            "behaviour": fault.behaviour,
+        facts = {name: getattr(self.fault, name) for name in ("number", "how", "behaviour")}
+        figures = [
+            {
+                "name": name.partition(" [")[0],
+                "unit": name.partition(" [")[2].removesuffix("]"),
+                "most": self.fault.figures[name],
+                "median": median(values) if values else None,
+                "worst": max(values, default=None),
+                "n": len(values),
+                "holds": self._holds(name),
+            }
+            for name, values in self.values.items()
+        ]
+        return facts | {
+            "fault": self.fault.name,
             "verdict": self.word,
             "missing": self.missing,
             "injections": self.injections,
             "seconds": round(self.seconds, 1),
             "surprises": list(self.surprises),
-            "figures": [
-                {
-                    "name": each.figure.name,
-                    "unit": each.figure.unit,
-                    "most": each.figure.most,
-                    "share": each.figure.share,
-                    "median": None if each.n == 0 else each.median,
-                    "worst": None if each.n == 0 else each.worst,
-                    "n": each.n,
-                    "holds": each.holds,
-                }
-                for each in self.judged
-            ],
+            "figures": figures,
         }
 
 
-def judge(fault: Fault, injections: list[Injection], *, seconds: float, error: str = "") -> Verdict:
-    """Judge a row's injections. error: what ended them early, which counts as a surprise."""
-    surprises = [surprise for each in injections for surprise in each.surprises]
-    judged = tuple(
-        Judged.of(
-            figure, [float(each.figures[figure.name]) for each in injections if figure.name in each.figures]
-        )
-        for figure in fault.figures
-    )
-    return Verdict(
-        fault=fault,
-        injections=sum(each.count for each in injections),
-        judged=judged,
-        surprises=(*surprises, error) if error else tuple(surprises),
-        seconds=seconds,
-    )
+def _values(injections: list[Injection], name: str) -> list[float]:
+    key = name.partition(" [")[0]
+    return [float(each.figures[key]) for each in injections if key in each.figures]

@@ -15,8 +15,8 @@ from robot_runtime.evaluation.traces import constant, find_trace, spikes
 from scripts.bench.commands import main
 from scripts.lab import cells as lab
 from scripts.lab.cells import Cell, ResultsFile, rows_of, run_cells
-from scripts.lab.page import gain_table, read_json, table, to_json
-from scripts.lab.plots import draw_page, draw_success
+from scripts.lab.page import gain_table, read_json, success_table, to_json
+from scripts.lab.plots import draw_success
 from scripts.lab.policies import TrainedPolicy
 from scripts.lab.scores import CellScore, Estimate, Moments, beside, with_other_seeds
 from scripts.lab.style import Style, family
@@ -216,8 +216,8 @@ def test_figures_that_cannot_stand_beside_new_ones_are_refused_before_anything_r
 
 
 def test_the_table_has_a_place_for_every_trace():
-    head, *body = table(rows(), "track")
-    assert head[:5] == ["method", "policies", "0ms", "400ms", "spikes"]
+    head, *body = success_table(rows(), "track")
+    assert head == ["method", "policies", "0ms", "400ms", "spikes"]
     assert [line[0] for line in body] == ["naive", "committed-prefix"]
     assert body[0][2] == "25% (5%–70%)"
     assert {len(line) for line in (head, *body)} == {len(head)}
@@ -241,8 +241,8 @@ def test_every_method_has_a_look_of_its_own(tmp_path):
     looks = {(style.colour(name), style.marker(name)) for name in METHODS}
     assert len(looks) == len(METHODS)
     assert family("committed-prefix") != family("time-aligned")
-    draw_page(rows(tuple(METHODS)), tmp_path / "page.png", title="all")
-    assert (tmp_path / "page.png").stat().st_size > 50_000
+    draw_success(rows(tuple(METHODS)), tmp_path / "success.png")
+    assert (tmp_path / "success.png").stat().st_size > 50_000
 
 
 def test_a_family_without_figures_for_a_task_leaves_the_others_their_axis(tmp_path, monkeypatch):
