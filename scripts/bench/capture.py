@@ -26,18 +26,16 @@ from robot_runtime.cli.options import Count, Maybe, OutputFile, Seed
 from robot_runtime.errors import RobotRuntimeError
 from scripts.harness import run_script, write_result
 from sim.capture import faults as fault
-from sim.capture import pictures
+from sim.capture.camera_images import drawn as drawn_images
 from sim.capture.clips import anchor_clip, sync_clip
 from sim.capture.drills import session
 from sim.capture.faults import Fault
 from sim.capture.gates import gates_of
-from sim.capture.measure import anchor_error, clock_error_ns, errors_of
 from sim.capture.person import person_of
-from sim.capture.prints import add_prints
-from sim.capture.rig import BOARD, CLEAN, NOISY, Noise, RigConfig
+from sim.capture.rig import CLEAN, NOISY, Noise, RigConfig
 from sim.capture.scene import PersonScene, build_scene
 from sim.capture.session import simulate_session
-from sim.capture.truth import Truth
+from sim.capture.truth import Truth, anchor_error, clock_error_ns, errors_of
 from sim.tasks import make_task
 
 METRES = (2.0, 20.0)
@@ -165,24 +163,24 @@ def _stages(folder: Path, truth: Truth, config: LabelConfig) -> dict[str, Any]:
 
 def drawn(name: str, seed: int) -> dict[str, Any]:
     """Compute an anchor from rendered videos, with real detection, clocks and odometry, at 640 by 480."""
-    noise, person, edges = NOISES[name], person_of(seed), BOARD.size_m
-    task, half = make_task("fetch"), (edges[0] / 2, edges[1] / 2)
-    scene = PersonScene(task, board_half=half)
+    noise, person = NOISES[name], person_of(seed)
+    task = make_task("fetch")
+    scene = PersonScene(task, has_board=True)
     scene.reset(seed)
     x = scene.x_WB.tolist()
     clips = [
         sync_clip(scene, person, seed, x=x, film=True),
-        anchor_clip(scene, person, seed, x=x, edges=edges, stations=4, film=True),
+        anchor_clip(scene, person, seed, x=x, stations=4, film=True),
     ]
     cameras = {
         role: replace(camera, lens=camera.lens.resized((480, 640)), rate_hz=rate)
         for (role, camera), rate in zip(noise.cameras().items(), (10.0, 15.0), strict=True)
     }
     config = RigConfig(noise=noise, seed=seed, cameras=cameras, glimpses=False)
-    model = build_scene(task, board_half=half, decorate=lambda spec: add_prints(spec, BOARD))
+    model = build_scene(task, has_board=True, prints=True)
     folder = Path(tempfile.mkdtemp(prefix="capture-"))
     try:
-        truth = simulate_session(clips, config, folder, pictures=pictures.drawn(model, seed=seed))
+        truth = simulate_session(clips, config, folder, pictures=drawn_images(model, seed=seed))
         capture = RawCapture.open(folder / "capture")
         anchors = anchors_of(capture, "hand", clock_of(capture, "hand", LabelConfig()))
         m, rad = anchor_error(truth, 0, anchors[0].X_WcWh, anchors[0].chest_ns, anchors[0].hand_ns)

@@ -1,6 +1,6 @@
 """From a recorded session to training samples, along the path that a collector's own data takes.
 
-raw zone (`sim.capture.recorded`) ─► clocks, anchors, labels ─► retargeted to a robot ─► samples
+raw zone (`sim.capture.session`) ─► clocks, anchors, labels ─► retargeted to a robot ─► samples
                                                     `labelled`                            `learnable`
 """
 

@@ -104,7 +104,7 @@ def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> 
     """Record demonstrations with imperfect devices into FOLDER/capture, unless they exist; return the seeds
     of those that succeeded, in order. An interrupted recording continues after the last one in
     FOLDER/demonstrations."""
-    from sim.capture.recorded import performed_once, record_session
+    from sim.capture.session import performed_once, record_session
 
     bar = stages.begin("the person demonstrates", total=len(seeds))
     if (there := kept.get("session")) is not None and (folder / "capture").is_dir():
@@ -158,7 +158,7 @@ def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[RetargetedDe
 def _performance(folder: Path, seed: int) -> "Performance":
     """Return the demonstration to show; delete the others, which are not needed any more."""
     from sim.capture.person import person_of
-    from sim.capture.recorded import performed_once
+    from sim.capture.session import performed_once
 
     clip = performed_once(folder / _DEMONSTRATIONS, TASK, seed, person=person_of(seed // 100), film=True)
     for path in (folder / _DEMONSTRATIONS).glob("*.npz"):
@@ -238,8 +238,7 @@ def _draw(
     stages: Stages,
 ) -> list[tuple[str, str]]:
     """Draw the videos and the plot of the labels; return (file name, caption) pairs."""
-    from sim.capture.film import frames, num_frames
-    from sim.capture.plots import plot_labels
+    from sim.capture.film import frames, num_frames, plot_labels
     from sim.episodes import report
     from sim.scene.render import Renderer, RenderingUnavailableError, write_video
     from sim.scene.world import World
