@@ -1,7 +1,7 @@
 """A camera on an arm's end effector, or beside the arm: `solve_hand_eye`, `solve_robot_world`.
 
     hand-eye       Y X = Z B^-1, camera on the end effector; X from motions between views, AX = XB
-    robot-world    the same chain, camera beside the arm, board on the end effector; X and Z at once (Shah 2013)
+    robot-world    the same chain, camera beside the arm, board on the end effector; X and Z at once
 
 Both start from a closed form of views whose board's tilt is unambiguous, are refined over all corners, and
 give the verdict and the file format of `ArmCamera`.

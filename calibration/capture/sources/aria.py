@@ -11,7 +11,8 @@ All times are the device's own, MPS's too. The cameras are mounted sideways: ima
 resampled into a supported lens model (`aria_lens.py`). `aria_mps single -i NAME.vrs --features SLAM` writes
 mps_NAME_vrs/slam/closed_loop_trajectory.csv beside it, which is read by default.
 
-MPS is Machine Perception Services. `closed_loop_trajectory.csv` has a row a millisecond: tracking_timestamp_us, gravity_{x,y,z}_world,
+MPS is Machine Perception Services. Its `closed_loop_trajectory.csv` has a row a millisecond:
+tracking_timestamp_us, gravity_{x,y,z}_world,
 {tx,ty,tz,qx,qy,qz,qw}_world_device, quality_score in [0, 1]; `open_loop_trajectory.csv` has the same in a
 world called odometry. Both may be compressed (`.gz`). Their world has z up. The device is not the RGB camera.
 With a trajectory alone (`read_aria`), images are a video that Aria's own tools extracted (`vrs_to_mp4`), with
