@@ -148,11 +148,19 @@ def from_labels(
     x_WB = np.array([compose_planar(x, x_GB) for x in x_WG])
     x_WB[:, 2] = np.unwrap(x_WB[:, 2])
     X_GE = labels.X_GE if kind == "decoupled" else labels.X_GE_chest
+    c, s = np.cos(x_WG[:, 2]), np.sin(x_WG[:, 2])
+    p_WE = np.column_stack(
+        [
+            x_WG[:, 0] + c * X_GE.p[:, 0] - s * X_GE.p[:, 1],
+            x_WG[:, 1] + s * X_GE.p[:, 0] + c * X_GE.p[:, 1],
+            X_GE.p[:, 2],
+        ]
+    )
     return RetargetedDemonstration(
         words=words,
         task=task,
         x_WB=x_WB,
-        p_WE=in_world(x_WG, X_GE.p),
+        p_WE=p_WE,
         R_BE=turns_about_vertical(np.full(len(x_WG), -x_GB[2])) @ X_GE.R,
         width=np.asarray(labels.width),
         things=places_of(labels, task),
