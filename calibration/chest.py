@@ -21,8 +21,7 @@ import pinocchio as pin
 from calibration.camera import CameraModel
 from calibration.chain import ArmView, Chain, ChainFit, mean_pose
 from calibration.chain_verdict import GOOD_PX, MOST_PX, WORST_PX, board_scale, intrinsics_off, refuse_few
-from calibration.motion_pairs import relative
-from calibration.robot_world import RobotWorld
+from calibration.hand_eye import RobotWorld, relative
 from calibration.store import pose_from_json, pose_to_json
 from calibration.verdict import Reason, Verdict
 from robot_runtime.core.values.shapes import Float

@@ -11,11 +11,10 @@ from calibration.board import Board
 from calibration.board_pose import pose_of
 from calibration.bundle import Bundle, adjusted, numbers_of
 from calibration.camera import CameraModel, Intrinsics, KannalaBrandt, Pinhole
-from calibration.coverage import ENOUGH_VIEWS, Coverage
+from calibration.coverage import ENOUGH_VIEWS, USUAL_FOCALS, Coverage, tilt_of
 from calibration.detection import Corners
 from calibration.intrinsics_verdict import OF_ERRORS, OtherModel, of_two_cameras, reasons
 from calibration.structure import Pattern, pattern_of, radial, unmodelled
-from calibration.tilt import USUAL_FOCALS, tilt_of
 from calibration.verdict import Verdict
 from robot_runtime.errors import InvalidValueError
 

@@ -7,10 +7,9 @@ from typing import Literal
 import numpy as np
 
 from calibration.camera import CameraModel
-from calibration.coverage import ENOUGH_VIEWS, Coverage
+from calibration.coverage import ENOUGH_VIEWS, TILTED, Coverage
 from calibration.detection import Corners
 from calibration.structure import Pattern
-from calibration.tilt import TILTED
 from calibration.verdict import Reason
 
 PATTERN_SHARE, WORST_PATTERN_SHARE = 5e-5, 2e-4

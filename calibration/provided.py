@@ -55,8 +55,7 @@ def calibration_of(where: str, text: object, folder: Path) -> Any:
     """
     from calibration.camera import Intrinsics
     from calibration.chest import ChestCamera
-    from calibration.hand_eye import HandEye
-    from calibration.robot_world import RobotWorld
+    from calibration.hand_eye import HandEye, RobotWorld
     from calibration.store import kind_of, load
 
     if not isinstance(text, str):

@@ -11,9 +11,8 @@ from typing import Literal, final
 import numpy as np
 
 from calibration.board import Board
-from calibration.coverage import ENOUGH_VIEWS, Coverage, is_other, lacking
+from calibration.coverage import ENOUGH_VIEWS, Coverage, Side, Tilt, by_side, is_other, lacking, rough_tilt
 from calibration.detection import Corners, detect
-from calibration.tilt import Side, Tilt, by_side, rough_tilt
 
 MOST_BLUR_PX = 2.0
 """Largest blur of an image that is taken [pixels]."""

@@ -1,4 +1,8 @@
-"""Checks whether a capture's demonstrations can be used, each with its reasons: `check_capture`."""
+"""Checks whether a capture's demonstrations can be used, each with its reasons: `check_capture`.
+
+It reports what labels need and a capture lacks, while that can still be supplied, and a hand that is out of
+reach of the chest: too far, behind, or on the other side.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,17 +12,171 @@ import pinocchio as pin
 
 from calibration.camera import CameraModel
 from calibration.capture.gravity import MISTAKES, TILTED, attitude, imu_turn
-from calibration.capture.marks import Demonstration
-from calibration.capture.needs import of_marks, of_measures, of_roles
-from calibration.capture.raw import Device, RawCapture
-from calibration.capture.reach import misplaced
+from calibration.capture.raw import Demonstration, Device, RawCapture
 from calibration.capture.stretch import Limits, clock_jumps, look
 from calibration.capture.video import size_and_fps
 from calibration.clocks import ClockFit, Turning, join
 from calibration.readings import READINGS
+from calibration.trajectory import LOST
 from calibration.verdict import Reason, Verdict
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
+
+
+def of_roles(capture: RawCapture) -> list[Reason]:
+    """Check that there are a chest and a hand."""
+    roles = set(capture.devices)
+    if "chest" in roles and len(roles) > 1:
+        return []
+    return [
+        Reason(
+            name="device-missing",
+            what=f"labels need a chest and a hand, got {', '.join(sorted(roles))}.",
+            do="Import or record both at once, as --chest and --hand: devices added to this capture later "
+            "become a separate part.",
+        )
+    ]
+
+
+def of_marks(capture: RawCapture) -> list[Reason]:
+    """Check for demonstrations and the clips that join devices. InvalidValueError: marks are unreadable."""
+    out = []
+    spans = capture.spans
+    if spans.unpaired:
+        listed = ", ".join(f"{m.what} at {m.t_ns} ns" for m in spans.unpaired[:5])
+        out.append(
+            Reason(
+                name="marks-unpaired",
+                what=f"{len(spans.unpaired)} marks have no partner and are left out: {listed}.",
+                do="End each demonstration that was begun; what lies between such marks is in no "
+                "demonstration.",
+                is_fatal=False,
+            )
+        )
+    if not spans.demonstrations:
+        out.append(
+            Reason(
+                name="no-demonstrations",
+                what="no demonstration is marked.",
+                do="Mark them while recording (keys n and y), or give their times to the import (--marks).",
+            )
+        )
+    if not spans.clips["anchor"]:
+        out.append(
+            Reason(
+                name="no-anchor",
+                what="no anchor clip is marked, so the pose of the hand's world in the chest's is unknown.",
+                do="Show the board to both cameras at the start and at the end (clip anchor: key a, or a "
+                "line of --marks).",
+                is_fatal=False,
+            )
+        )
+    if not spans.clips["lean"]:
+        out.append(
+            Reason(
+                name="no-lean",
+                what="no lean clip is marked, so the point that the wearer leans about is unknown.",
+                do="Lean forward and sideways with feet still, once (clip lean: key l, or a line of "
+                "--marks).",
+                is_fatal=False,
+            )
+        )
+    return out
+
+
+def of_measures(capture: RawCapture, roles: Sequence[str]) -> list[Reason]:
+    """Check for measured quantities: floor height, TCP pose, gripper width.
+
+    roles: of the devices that can be read.
+    """
+    out = []
+    if not {"board_height_m", "chest_height_m"} & set(capture.setup.more):
+        out.append(
+            Reason(
+                name="no-floor",
+                what="the height of the floor is undeclared, and labels measure heights from it.",
+                do="Give the height of the lying board or of the chest's camera to `capture label` "
+                "(--board-height-m, --chest-height-m), or next time to the import or in the rig's file.",
+                is_fatal=False,
+            )
+        )
+    for role in roles:
+        if role == "chest":
+            continue
+        device = capture.devices[role]
+        if device.info.X_HE is None:
+            out.append(
+                Reason(
+                    name="no-tcp",
+                    what=f"{role}: the pose of the TCP in its camera, which labels need, is undeclared.",
+                    do="`calibrate tcp` finds it; give its file to `capture label --tcp`, or to the import "
+                    "(tcp=FILE) or the rig's file before.",
+                    is_fatal=False,
+                )
+            )
+        if device.gripper is None and device.info.gripper is None:
+            out.append(
+                Reason(
+                    name="no-width",
+                    what=f"{role}: the width of its gripper is not measured, so labels have no gripper.",
+                    do="Give its widths (gripper=FILE), or film tags on its fingers (gripper=tags).",
+                    is_fatal=False,
+                )
+            )
+    return out
+
+
+MOST_REACH = 1.3
+"""Largest distance [m] from a chest camera to a camera on a hand that holds a tool."""
+_STEP_NS = NS_PER_S // 10
+_OFF_SIDE = 0.1
+"""Largest distance [m] by which a left hand's mean may lie on the right."""
+
+
+def misplaced(
+    role: str,
+    chest: Device,
+    hand: Device,
+    clock: ClockFit | None,
+    X_WcWh: pin.SE3,
+    span: tuple[int, int],
+) -> list[Reason]:
+    """Faults of a hand's position in one demonstration; span: [begin, end), chest's clock."""
+    t_ns = np.arange(span[0], span[1], _STEP_NS, dtype=np.int64)
+    hand_ns = t_ns if clock is None else clock.b_of_a(t_ns)
+    inside = (t_ns >= chest.poses.t_ns[0]) & (t_ns <= chest.poses.t_ns[-1])
+    inside &= (hand_ns >= hand.poses.t_ns[0]) & (hand_ns <= hand.poses.t_ns[-1])
+    if inside.sum() < 5:
+        return []
+    of_chest, of_hand = chest.poses.sampled(t_ns[inside]), hand.poses.sampled(hand_ns[inside]).before(X_WcWh)
+    known = (of_chest.tracking != LOST) & (of_hand.tracking != LOST)
+    if known.sum() < 5:
+        return []
+    p_CH = np.einsum("nji,nj->ni", of_chest.R, of_hand.p - of_chest.p)[known]
+    far, behind = np.linalg.norm(p_CH, axis=1), float((p_CH[:, 2] < -0.1).mean())
+    if np.quantile(far, 0.9) > MOST_REACH or behind > 0.5:
+        return [
+            Reason(
+                name="hand-out-of-reach",
+                what=f"{role}: it is {np.median(far):.2f} m from the chest's camera, and behind it for "
+                f"{100 * behind:.0f} % of the time; an arm reaches {MOST_REACH:g} m, forward.",
+                do="Chest and hand are swapped, the anchor is of another recording, or clocks are not "
+                "joined.",
+            )
+        ]
+    side = {"left_hand": -1.0, "right_hand": 1.0}.get(role, 0.0)
+    if side and side * float(p_CH[:, 0].mean()) < -_OFF_SIDE:
+        other = "right" if side < 0 else "left"
+        return [
+            Reason(
+                name="sides-swapped",
+                what=f"{role}: it is on the {other} for most of the time, {abs(p_CH[:, 0].mean()):.2f} m.",
+                do="Left and right are swapped: import again with the roles exchanged.",
+                is_fatal=False,
+            )
+        ]
+    return []
+
 
 MOST_SYNC_NS = 3_000_000
 """Largest standard deviation of joined clocks: a hand at 0.7 m/s moves 2 mm in 3 ms."""

@@ -10,8 +10,8 @@ from calibration.board import Board
 from calibration.camera import CameraModel, Intrinsics
 from calibration.capture.raw import Device, RawCapture
 from calibration.detection import Corners, detect
-from calibration.labels.hand_clock import HandClock
 from calibration.labels.joined import CHEST, readout_ns
+from calibration.labels.values import HandClock
 from calibration.trajectory import LOST
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError

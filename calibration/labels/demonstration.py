@@ -12,7 +12,7 @@ import numpy as np
 import pinocchio as pin
 from scipy.spatial.transform import Rotation
 
-from calibration.capture.marks import Demonstration
+from calibration.capture.raw import Demonstration
 from calibration.capture.values import Glimpses
 from calibration.labels.base import heading
 from calibration.labels.closure import note

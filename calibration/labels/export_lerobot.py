@@ -7,10 +7,11 @@ Each row has the newest image of each camera by then, with its capture time. Cal
 labels are in meta/capture/, by hash.
 """
 
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from calibration.capture.raw import Device
 from calibration.labels.columns import CAMERA_OF, Kind, Scene, columns, features
 from calibration.labels.feasibility import Feasibility
 from calibration.labels.joined import Joined
-from calibration.labels.provenance import provenance
 from calibration.labels.values import Labels
+from calibration.store import pose_to_json
 from robot_runtime.dataset import run_columns as run
 from robot_runtime.dataset.dataset_folder import DatasetFolder
 from robot_runtime.dataset.recording import LEROBOT_COLUMNS
@@ -29,6 +30,58 @@ from robot_runtime.dataset.stored import slower_of
 from robot_runtime.dataset.video import VideoWriter
 from robot_runtime.dataset.whole_episode import camera_column, whole_episode
 from robot_runtime.errors import InvalidValueError
+
+
+def provenance(joined: Joined) -> dict[str, Any]:
+    """Provenance of labels. Units: m, rad, s; quaternions wxyz. X_AB is the pose of B in A."""
+    capture, pivot = joined.capture, joined.pivot
+    return {
+        "capture_when": capture.when,
+        "person": capture.setup.person,
+        "board": None if capture.board is None else dict(capture.board),
+        "devices": {
+            role: {
+                "kind": device.info.kind,
+                "camera": None if device.info.camera is None else dict(device.info.camera),
+                "pose_camera_tcp": None if device.info.X_HE is None else pose_to_json(device.info.X_HE),
+                "gripper": device.info.gripper,
+            }
+            for role, device in capture.devices.items()
+        },
+        "anchors": [
+            {
+                "chest_ns": tie.chest_ns,
+                "pose_chest_world_hand_world": pose_to_json(tie.X_WcWh),
+                "pose_chest_world_board": pose_to_json(tie.X_WcB),
+                "covariance": np.asarray(tie.covariance).tolist(),
+            }
+            for tie in joined.ties
+        ],
+        "clock": {
+            "hand_offset_ns": joined.clock.offset_ns,
+            "skew_ppm": joined.clock.skew_ppm,
+            "reference_ns": joined.clock.reference_ns,
+            "sigma_s": joined.clock.sigma_s,
+        },
+        "pivot": {"p_camera": pivot.d_C.tolist(), "is_measured": pivot.is_measured, "rms_m": pivot.rms_m},
+        "floor_z": joined.floor_z,
+        "config": _plain(asdict(joined.config)),
+        "hashes": dict(joined.hashes),
+    }
+
+
+def digest_of(about: Mapping[str, Any]) -> str:
+    """SHA-256 of a provenance."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return value
+
 
 META = "meta/capture"
 _SAMPLE_SIDE = 150
@@ -248,7 +301,6 @@ def _about(each: Labelled, kind: Kind, digest: str) -> dict[str, Any]:
 
 def keep_provenance(root: Path, about: Mapping[str, Any]) -> str:
     """Write the provenance of labels as meta/capture/HASH.json; returns the hash."""
-    from calibration.labels.provenance import digest_of
     from robot_runtime.results import keep_text
 
     digest = digest_of(about)

@@ -8,24 +8,154 @@
 A node is the error of odometry at a time: (dp, dr) with p_true = p + dp, R_true = Exp(dr) R, all in W. The
 discrepancy at an anchor at the end is distributed over the path: more where a device went far, none where it
 was stationary. A jump of odometry, or lost tracking, is a link with large variance.
+
+The variance of drift between two times is by path length, time, jumps and lost tracking.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pinocchio as pin
 from scipy.spatial.transform import Rotation
 
 from calibration.labels.chain import Chain
-from calibration.labels.correction import Corrected, Correction
+from calibration.labels.closure import Tie, board_off
 from calibration.labels.sightings import TagSights
-from calibration.labels.tie import Tie, board_off
 from calibration.labels.values import Drift
-from calibration.labels.wander import drifting, jumps
-from calibration.trajectory import Trajectory
+from calibration.trajectory import LIMITED, LOST, Trajectory
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
+
+BROKEN_M, BROKEN_RAD = 0.5, np.deg2rad(10.0)
+"""Standard deviations of the world's motion by a jump, or while tracking was lost."""
+LIMITED_TIMES = 3.0
+"""Factor of drift while tracking is limited."""
+_LEAST_JUMP_M, _LEAST_JUMP_RAD = 0.012, np.deg2rad(2.0)
+
+
+def jumps(path: Trajectory) -> np.ndarray:
+    """(N-1,) bool: steps between samples in which odometry jumped, rather than the device moved."""
+    n = len(path)
+    if n < 6:
+        return np.zeros(max(n - 1, 0), bool)
+    dt = np.diff(path.t_ns)[:, None] / NS_PER_S
+    turns = (
+        Rotation.from_quat(path.q[1:], scalar_first=True)
+        * Rotation.from_quat(path.q[:-1], scalar_first=True).inv()
+    )
+    out = np.zeros(n - 1, bool)
+    for rate, least in (
+        (np.diff(path.p, axis=0) / dt, _LEAST_JUMP_M),
+        (turns.as_rotvec() / dt, _LEAST_JUMP_RAD),
+    ):
+        padded = np.pad(rate, ((2, 2), (0, 0)), mode="edge")
+        around = np.median(np.stack([padded[:-4], padded[1:-3], padded[3:-1], padded[4:]]), axis=0)
+        off = np.linalg.norm((rate - around) * dt, axis=1)
+        usual = 1.48 * np.median(off)
+        out |= off > max(least, 10.0 * usual)
+    return out
+
+
+def drifting(path: Trajectory, t_ns: np.ndarray, drift: Drift) -> tuple[np.ndarray, np.ndarray]:
+    """Variances (K-1, 6) of the steps of one device, and the share of errors that persists."""
+    middles = t_ns[:-1] + np.diff(t_ns) // 2
+    p, mid = path.sampled(t_ns).p, path.sampled(middles).p
+    length = np.linalg.norm(mid - p[:-1], axis=1) + np.linalg.norm(p[1:] - mid, axis=1)
+    dt = np.diff(t_ns) / NS_PER_S
+    worst = _worst_tracking(path, t_ns)
+    times = np.where(worst == LIMITED, LIMITED_TIMES, 1.0)
+    goes = np.exp(-dt / drift.tilt_s)
+    is_broken = (worst == LOST) | _any_between(path.t_ns[:-1][jumps(path)], t_ns)
+    p_var = times**2 * drift.walk_m**2 * length + drift.still_m**2 * dt + is_broken * BROKEN_M**2
+    yaw_var = times**2 * drift.walk_rad**2 * length + 1e-10 * dt + is_broken * BROKEN_RAD**2
+    tilt_var = drift.tilt_rad**2 * (1.0 - goes**2) + 1e-12
+    out = np.stack([p_var, p_var, p_var, tilt_var, tilt_var, yaw_var], axis=1)
+    keep = np.stack([np.ones_like(goes)] * 3 + [goes, goes, np.ones_like(goes)], axis=1)
+    return out, keep
+
+
+def _worst_tracking(path: Trajectory, t_ns: np.ndarray) -> np.ndarray:
+    """The worst tracking state between neighbouring times."""
+    order = np.clip(np.searchsorted(path.t_ns, t_ns), 0, len(path) - 1)
+    return np.array([path.tracking[a : b + 1].min() for a, b in pairwise(order)])
+
+
+def _any_between(events_ns: np.ndarray, t_ns: np.ndarray) -> np.ndarray:
+    """(K-1,) bool: whether an event lies in [t_k, t_k+1)."""
+    out: np.ndarray = np.diff(np.searchsorted(events_ns, t_ns)) > 0
+    return out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Correction:
+    """Correction of one device's odometry over time."""
+
+    t_ns: np.ndarray
+    """Times (K,) of the nodes, rising."""
+    p: np.ndarray
+    """(K, 3) positions of the nodes by odometry [m]."""
+    dp: np.ndarray
+    """(K, 3) translations [m]."""
+    dr: np.ndarray
+    """(K, 3) rotation vectors in W [rad]."""
+
+    def of(self, odometry: Trajectory) -> Trajectory:
+        """The corrected path: between two nodes, each one's rigid correction, interpolated by time."""
+        k, s = self.between(odometry.t_ns)
+        moved = np.zeros((len(k), 3))
+        for node, share in ((k, 1.0 - s), (k + 1, s)):
+            arm = odometry.p - self.p[node]
+            turned = Rotation.from_rotvec(self.dr[node]).apply(arm) - arm
+            moved += share[:, None] * (self.dp[node] + turned)
+        dr = (1.0 - s)[:, None] * self.dr[k] + s[:, None] * self.dr[k + 1]
+        q = (Rotation.from_rotvec(dr) * Rotation.from_quat(odometry.q, scalar_first=True)).as_quat(
+            scalar_first=True
+        )
+        q *= np.where((q * odometry.q).sum(axis=1, keepdims=True) < 0.0, -1.0, 1.0)
+        return Trajectory(t_ns=odometry.t_ns, p=odometry.p + moved, q=q, tracking=odometry.tracking)
+
+    def between(self, t_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The node before each time, and the fraction of the interval to the next, 0 to 1."""
+        k = np.clip(np.searchsorted(self.t_ns, t_ns, side="right") - 1, 0, len(self.t_ns) - 2)
+        s = (t_ns - self.t_ns[k]) / (self.t_ns[k + 1] - self.t_ns[k])
+        return k, np.clip(s, 0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Corrected:
+    """The solution of the graph."""
+
+    chest: Correction
+    hand: Correction
+    dt_s: float
+    """Correction of the hand's clock against the chest's, on top of the joined clocks [s]."""
+    dt_sigma_s: float
+    nodes: np.ndarray
+    """(K, 12, 12) covariance of (chest dp, dr, hand dp, dr) of each node."""
+    following: np.ndarray
+    """(K-1, 12, 12) covariance of each node with the next."""
+    with_dt: np.ndarray
+    """(K, 12) covariance of each node with dt."""
+    bridge: np.ndarray
+    """(K-1, 12) variances of the odometry drift from node to node."""
+    num_tags: int
+    num_refused_tags: int
+    tag_px: float
+    """RMS of the remaining errors of the tags' corners [pixels]; NaN without any."""
+
+    def covariance(self, t_ns: np.ndarray) -> tuple[Float[np.ndarray, "N 12 12"], Float[np.ndarray, "N 12"]]:
+        """Covariance of both devices' errors at these times, and of these with dt."""
+        k, s = self.chest.between(t_ns)
+        a, b = (1.0 - s)[:, None, None], s[:, None, None]
+        crossed = self.following[k]
+        P = a * a * self.nodes[k] + b * b * self.nodes[k + 1]
+        P = P + a * b * (crossed + crossed.transpose(0, 2, 1))
+        P[:, range(12), range(12)] += (s * (1.0 - s))[:, None] * self.bridge[k]
+        return P, a[:, :, 0] * self.with_dt[k] + b[:, :, 0] * self.with_dt[k + 1]
+
 
 _ROUNDS, _FAR_ROUNDS = 12, 5
 """Gauss-Newton steps; the first ones reject no tags."""

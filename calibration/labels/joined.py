@@ -2,6 +2,10 @@
 
 chest.poses  (its world, its clock)  ─────────────────► graph ─► X_WC(t)
 hand.poses   (its world, its clock) ─ clock ─ anchor ─►       ─► X_WH(t), and covariances of both
+
+30 poses a second and a chest that nods at 1.8 Hz: linear interpolation between two is 0.4 mm and 0.07 degrees
+off, a cubic through four (`sampled`) a hundredth of that. The stance gives the height of the floor, the
+upright orientation, and the pivot of leaning.
 """
 
 from collections.abc import Sequence
@@ -9,25 +13,156 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pinocchio as pin
+from scipy.spatial.transform import Rotation
 
 from calibration.camera import CameraModel
 from calibration.capture.raw import Device, RawCapture
-from calibration.labels.base import Pivot, neutral_rotation
-from calibration.labels.between import sampled
-from calibration.labels.closure import anchor_reasons, closure_reasons, note
-from calibration.labels.correction import Corrected
-from calibration.labels.graph import correct
-from calibration.labels.hand_clock import HandClock
+from calibration.labels.base import Pivot, assumed_pivot, fit_pivot, neutral_rotation
+from calibration.labels.closure import Tie, anchor_reasons, closure_reasons, note
+from calibration.labels.graph import Corrected, correct, jumps
 from calibration.labels.sightings import TagSights
-from calibration.labels.standing import floor_of, pivot_of, upright
-from calibration.labels.tie import Tie
-from calibration.labels.values import LabelConfig
-from calibration.labels.wander import jumps
-from calibration.trajectory import Trajectory
+from calibration.labels.values import HandClock, LabelConfig
+from calibration.trajectory import LONGEST_GAP_NS, LOST, Trajectory
 from calibration.verdict import Reason
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.transforms import pose_from_numbers
 from robot_runtime.errors import InvalidValueError
+
+
+def sampled(path: Trajectory, t_ns: np.ndarray, breaks_ns: np.ndarray | None = None) -> Trajectory:
+    """As `Trajectory.sampled`, but by cubics where four neighbouring poses are contiguous.
+
+    breaks_ns: times at which the odometry jumped; no cubic spans one.
+    """
+    linear = path.sampled(t_ns)
+    n = len(path)
+    if n < 4 or not len(t_ns):
+        return linear
+    i = np.clip(np.searchsorted(path.t_ns, t_ns, side="right") - 2, 0, n - 4)
+    rows = i[:, None] + np.arange(4)
+    times = (path.t_ns[rows] - path.t_ns[i + 1][:, None]) / 1e9
+    at = (t_ns - path.t_ns[i + 1]) / 1e9
+    weights = np.ones((len(t_ns), 4))
+    for a in range(4):
+        for b in range(4):
+            if a != b:
+                weights[:, a] *= (at - times[:, b]) / (times[:, a] - times[:, b])
+    p = (weights[:, :, None] * path.p[rows]).sum(axis=1)
+    turns = Rotation.from_quat(path.q, scalar_first=True)
+    near = turns[i + 1]
+    vectors = np.stack([(near.inv() * turns[rows[:, a]]).as_rotvec() for a in range(4)], axis=1)
+    turn = near * Rotation.from_rotvec((weights[:, :, None] * vectors).sum(axis=1))
+    q = turn.as_quat(scalar_first=True)
+    q *= np.where((q * linear.q).sum(axis=1, keepdims=True) < 0.0, -1.0, 1.0)
+    is_whole = np.diff(path.t_ns[rows], axis=1).max(axis=1) <= LONGEST_GAP_NS
+    is_whole &= path.tracking[rows].min(axis=1) > LOST
+    is_whole &= (t_ns >= path.t_ns[rows[:, 0]]) & (t_ns <= path.t_ns[rows[:, 3]])
+    if breaks_ns is not None:
+        crossed = np.searchsorted(breaks_ns, path.t_ns[rows[:, 3]], side="right")
+        is_whole &= crossed == np.searchsorted(breaks_ns, path.t_ns[rows[:, 0]], side="right")
+    keep = is_whole[:, None]
+    return Trajectory(
+        t_ns=linear.t_ns,
+        p=np.where(keep, p, linear.p),
+        q=np.where(keep, q, linear.q),
+        tracking=linear.tracking,
+    )
+
+
+def upright(capture: RawCapture, chest: Trajectory) -> Trajectory:
+    """Path of the chest in the demonstrations, in most of which the person is upright."""
+    keep = np.zeros(len(chest), bool)
+    for each in capture.demonstrations():
+        keep |= (chest.t_ns >= each.begin_ns) & (chest.t_ns < each.end_ns)
+    keep &= chest.tracking != LOST
+    return chest.taken(keep) if keep.any() else chest
+
+
+def floor_of(
+    capture: RawCapture, config: LabelConfig, ties: Sequence[Tie], level: Trajectory
+) -> tuple[float, list[Reason]]:
+    """Height of the floor in the chest's world, from the board or from the chest's height."""
+    more = capture.setup.more
+    by_board = config.board_height_m if config.board_height_m is not None else more.get("board_height_m")
+    by_chest = config.chest_height_m if config.chest_height_m is not None else more.get("chest_height_m")
+    for name, value in (("board_height_m", by_board), ("chest_height_m", by_chest)):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and -0.5 < value < 3.0):
+            raise InvalidValueError(
+                f"{capture.path / 'capture.json'}: expected {name} from -0.5 to 3 m above the floor, got "
+                f"{value!r:.40}: give --{name.replace('_', '-')}"
+            )
+    tall = float(np.quantile(level.p[:, 2], 0.8))
+    if by_board is not None:
+        board = ties[0].X_WcB
+        slope = float(np.rad2deg(np.arccos(np.clip(abs(board.rotation[2, 2]), 0.0, 1.0))))
+        floor = float(board.translation[2]) - float(by_board)
+        reasons = []
+        if slope > 5.0 and by_board == 0.0:
+            reasons.append(
+                note(
+                    "board-not-flat",
+                    f"The board on the floor is tilted by {slope:.1f} degrees.",
+                    "Lay it flat, or give its true --board-height-m.",
+                )
+            )
+        if by_chest is not None and abs(tall - floor - float(by_chest)) > 0.15:
+            reasons.append(
+                note(
+                    "heights-disagree",
+                    f"By the board's height the chest is {tall - floor:.2f} m above the floor, "
+                    f"by its own {float(by_chest):.2f} m.",
+                    "Measure both again.",
+                )
+            )
+        return floor, reasons
+    if by_chest is not None:
+        return tall - float(by_chest), []
+    missing = note(
+        "floor-unknown",
+        "The height of the floor is undeclared, so the hand's height is unknown.",
+        "Give --board-height-m (of the board above the floor, lying flat) or --chest-height-m.",
+        is_fatal=True,
+    )
+    return tall - 1.3, [missing]
+
+
+def pivot_of(
+    capture: RawCapture, chest: Trajectory, R_GC: np.ndarray, config: LabelConfig
+) -> tuple[Pivot, list[Reason]]:
+    clips = []
+    for begin_ns, end_ns in capture.clips("lean"):
+        rows = (chest.t_ns >= begin_ns) & (chest.t_ns < end_ns) & (chest.tracking != LOST)
+        if rows.sum() >= 10:
+            clips.append((chest.p[rows], chest.R[rows]))
+    if not clips:
+        return assumed_pivot(R_GC, config.pivot_G), [
+            note(
+                "no-lean-clip",
+                "No lean clip: hips are assumed 0.4 m below the chest camera.",
+                "Stand for 10 s, feet still: lean forwards and to the sides by 20 degrees, and twist.",
+            )
+        ]
+    pivot = fit_pivot(clips, R_GC, config.pivot_G)
+    reasons = []
+    if not pivot.is_measured:
+        reasons.append(
+            note(
+                "shallow-lean",
+                f"The lean clip turns by {np.rad2deg(pivot.lean_rad):.0f} degrees only, expected 15.",
+                "Lean further, forwards and to both sides.",
+            )
+        )
+    if pivot.rms_m > 0.02:
+        reasons.append(
+            note(
+                "feet-moved",
+                f"In the lean clip the hips move by {1e3 * pivot.rms_m:.0f} mm.",
+                "Keep the feet still while leaning, and record the clip again.",
+            )
+        )
+    return pivot, reasons
+
 
 CHEST = "chest"
 HANDS = ("hand", "right_hand", "left_hand")

@@ -15,12 +15,10 @@ from calibration.anchor import Anchor
 from calibration.capture.check import check_capture, clock_fit
 from calibration.capture.raw import RawCapture
 from calibration.labels.anchors import anchors_of
-from calibration.labels.closure import note
+from calibration.labels.closure import Tie, note
 from calibration.labels.demonstration import labels_of
-from calibration.labels.hand_clock import HandClock
 from calibration.labels.joined import Joined, hand_of, join
-from calibration.labels.tie import Tie
-from calibration.labels.values import LabelConfig, Labels
+from calibration.labels.values import HandClock, LabelConfig, Labels
 from calibration.store import fingerprint
 from calibration.verdict import Verdict
 from robot_runtime.core.values.action import NS_PER_S

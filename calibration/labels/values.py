@@ -186,3 +186,30 @@ class Labels:
         v = np.gradient(self.x_WG, self.period_s, axis=0)
         c, s = np.cos(self.x_WG[:, 2]), np.sin(self.x_WG[:, 2])
         return np.stack([c * v[:, 0] + s * v[:, 1], c * v[:, 1] - s * v[:, 0], v[:, 2]], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandClock:
+    """Converts the hand's time to the chest's: t_hand + offset + skew (t_hand - reference)."""
+
+    offset_ns: int = 0
+    skew_ppm: float = 0.0
+    reference_ns: int = 0
+    sigma_s: float = 0.001
+    """Standard deviation of the conversion [s]."""
+
+    def __call__(self, t_hand_ns: np.ndarray) -> np.ndarray:
+        """Convert to the chest's clock, (N,) int64."""
+        t = np.asarray(t_hand_ns, dtype=np.int64)
+        skewed = np.rint((t - self.reference_ns) * (1e-6 * self.skew_ppm)).astype(np.int64)
+        return t + self.offset_ns + skewed
+
+    def back(self, t_chest_ns: np.ndarray) -> np.ndarray:
+        """Convert the chest's times to the hand's clock, (N,) int64."""
+        since = np.asarray(t_chest_ns, dtype=np.int64) - self.offset_ns - self.reference_ns
+        share = 1e-6 * self.skew_ppm / (1.0 + 1e-6 * self.skew_ppm)
+        return self.reference_ns + since - np.rint(share * since).astype(np.int64)
+
+    def moved(self, own: Trajectory) -> Trajectory:
+        """The hand's poses with times on the chest's clock."""
+        return Trajectory(t_ns=self(own.t_ns), p=own.p, q=own.q, tracking=own.tracking)

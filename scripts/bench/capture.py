@@ -20,26 +20,90 @@ from calibration.capture.check import check_capture
 from calibration.capture.raw import RawCapture
 from calibration.labels.anchors import anchors_of
 from calibration.labels.demonstration import labels_of
+from calibration.labels.joined import hand_of
 from calibration.labels.label import clock_of, joined_by
 from calibration.labels.values import Drift, LabelConfig
+from calibration.verdict import Verdict
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Seed
 from robot_runtime.errors import RobotRuntimeError
 from scripts.harness import finish, run_script
 from scripts.tables import capture as tables
 from sim.capture import faults as fault
-from sim.capture import pictures
+from sim.capture.camera_images import drawn as drawn_images
 from sim.capture.clips import anchor_clip, sync_clip
 from sim.capture.drills import session
 from sim.capture.faults import Fault
-from sim.capture.gates import gates_of
-from sim.capture.measure import anchor_error, clock_error_ns, errors_of
 from sim.capture.person import person_of
-from sim.capture.prints import add_prints
-from sim.capture.rig import BOARD, CLEAN, NOISY, Noise, RigConfig
+from sim.capture.rig import CLEAN, NOISY, Noise, RigConfig
 from sim.capture.scene import PersonScene, build_scene
 from sim.capture.session import simulate_session
-from sim.capture.truth import Truth
+from sim.capture.truth import Truth, anchor_error, clock_error_ns, errors_of
 from sim.tasks import make_task
+
+READ, CHECK, ANCHOR, LABELS = "read", "capture check", "anchor", "labels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caught:
+    """One finding of a check."""
+
+    gate: str
+    names: tuple[str, ...]
+    """Names of the reasons; `error` for an exception."""
+    is_fatal: bool
+    """Whether it refuses the capture or a demonstration of it; otherwise it is a warning."""
+    words: str
+
+
+def gates_of(path: Path, config: LabelConfig | None = None) -> list[Caught]:
+    """Run a raw capture through all checks that a collector runs, up to the first fatal stage.
+
+    Returns an empty list if everything passes.
+    """
+    config, out = config or LabelConfig(), []
+    try:
+        capture = RawCapture.open(path)
+        report = check_capture(capture)
+    except RobotRuntimeError as error:
+        return [_error(READ, error)]
+    out += _of(CHECK, report.verdict)
+    for each in report.demonstrations:
+        out += _of(CHECK, each.verdict)
+    if not report.verdict.ok:
+        return out
+    try:
+        role = hand_of(capture, None)
+        clock = clock_of(capture, role, config)
+        anchors = anchors_of(capture, role, clock)
+    except RobotRuntimeError as error:
+        return [*out, _error(ANCHOR, error)]
+    for anchor in anchors:
+        out += _of(ANCHOR, anchor.verdict)
+    if not all(anchor.verdict.ok for anchor in anchors):
+        return out
+    again = check_capture(capture, anchors={role: anchors[0].X_WcWh}, with_checksums=False)
+    known = {name for each in out for name in each.names}
+    for each in again.demonstrations:
+        out += [found for found in _of(CHECK, each.verdict) if not set(found.names) <= known]
+    try:
+        joined = joined_by(capture, anchors, config, clock)
+        for demonstration in capture.demonstrations():
+            out += _of(LABELS, labels_of(joined, demonstration).verdict)
+    except RobotRuntimeError as error:
+        out.append(_error(LABELS, error))
+    return out
+
+
+def _of(gate: str, verdict: Verdict) -> list[Caught]:
+    return [
+        Caught(gate=gate, names=(reason.name,), is_fatal=reason.is_fatal, words=str(reason))
+        for reason in verdict.reasons
+    ]
+
+
+def _error(gate: str, error: RobotRuntimeError) -> Caught:
+    return Caught(gate=gate, names=("error",), is_fatal=True, words=str(error).splitlines()[0])
+
 
 METRES = (2.0, 20.0)
 NEAR_M, FAR_M = 2.0, (8.0, 12.0)
@@ -157,24 +221,24 @@ def _stages(folder: Path, truth: Truth, config: LabelConfig) -> dict[str, Any]:
 
 def drawn(name: str, seed: int) -> dict[str, Any]:
     """Compute an anchor from rendered videos, with real detection, clocks and odometry, at 640 by 480."""
-    noise, person, edges = NOISES[name], person_of(seed), BOARD.size_m
-    task, half = make_task("fetch"), (edges[0] / 2, edges[1] / 2)
-    scene = PersonScene(task, board_half=half)
+    noise, person = NOISES[name], person_of(seed)
+    task = make_task("fetch")
+    scene = PersonScene(task, has_board=True)
     scene.reset(seed)
     x = scene.x_WB.tolist()
     clips = [
         sync_clip(scene, person, seed, x=x, film=True),
-        anchor_clip(scene, person, seed, x=x, edges=edges, stations=4, film=True),
+        anchor_clip(scene, person, seed, x=x, stations=4, film=True),
     ]
     cameras = {
         role: replace(camera, lens=camera.lens.resized((480, 640)), rate_hz=rate)
         for (role, camera), rate in zip(noise.cameras().items(), (10.0, 15.0), strict=True)
     }
     config = RigConfig(noise=noise, seed=seed, cameras=cameras, glimpses=False)
-    model = build_scene(task, board_half=half, decorate=lambda spec: add_prints(spec, BOARD))
+    model = build_scene(task, has_board=True, prints=True)
     folder = Path(tempfile.mkdtemp(prefix="capture-"))
     try:
-        truth = simulate_session(clips, config, folder, pictures=pictures.drawn(model, seed=seed))
+        truth = simulate_session(clips, config, folder, pictures=drawn_images(model, seed=seed))
         capture = RawCapture.open(folder / "capture")
         anchors = anchors_of(capture, "hand", clock_of(capture, "hand", LabelConfig()))
         m, rad = anchor_error(truth, 0, anchors[0].X_WcWh, anchors[0].chest_ns, anchors[0].hand_ns)

@@ -17,8 +17,7 @@ import pinocchio as pin
 from calibration.camera import Pinhole
 from calibration.chain import ArmView, arm_view, moved
 from calibration.detection import detect
-from calibration.hand_eye import HandEye, solve_hand_eye
-from calibration.robot_world import solve_robot_world
+from calibration.hand_eye import HandEye, solve_hand_eye, solve_robot_world
 from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.cli.progress import counted
 from scripts.harness import finish, run_script

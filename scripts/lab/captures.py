@@ -33,7 +33,7 @@ from scripts.lab.cells import CONTROL_PERIOD_NS, Cell
 from scripts.lab.household import SPLICES
 from scripts.lab.policies import trained_policy
 from sim.capture.loop import Session, labelled, learnable, truly_meant
-from sim.capture.recorded import record_session
+from sim.capture.session import record_session
 from sim.demonstrations.demonstrations import collect
 from sim.episodes.evaluation import EvaluationConfig
 

@@ -11,20 +11,20 @@ Each clip is a path of the torso and, on it, the gripper; nothing is touched, so
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pinocchio as pin
+from jaxtyping import Float
 
 from robot_runtime.core.values.transforms import wrap_angle
 from robot_runtime.robot.joint_move import min_jerk
 from sim.capture.body import Posture
-from sim.capture.performance import PERIOD_NS, Kind, Performance
-from sim.capture.person import Person
-from sim.capture.recorder import PerformanceRecorder
-from sim.capture.scene import X_HE, PersonScene, optical
+from sim.capture.performance import PERIOD_NS, Kind, Performance, PerformanceRecorder
+from sim.capture.person import Person, perform, person_of
+from sim.capture.scene import BOARD, X_HE, PersonScene, optical
+from sim.tasks import make_task
 
-BOARD_EDGES = (0.40, 0.25)
-"""Default edge lengths of the board: 8 x 5 squares of 50 mm [m]."""
 BOARD_HEIGHT = 0.74
 STATIONS = 8
 _MOVE_S, _HOLD_S = 0.9, 0.7
@@ -66,18 +66,17 @@ def anchor_clip(
     *,
     x: Sequence[float],
     board: pin.SE3 | None = None,
-    edges: tuple[float, float] = BOARD_EDGES,
     stations: int = STATIONS,
     film: bool = False,
 ) -> Performance:
     """View the board with the chest camera, then with the wrist camera.
 
     x: hips and chest in front of it (x, y, yaw). board: its pose; None: flat, in front of x.
-    edges: lengths along its x and y [m]. stations: number of poses of either camera.
+    stations: number of poses of either camera.
     """
     rng = np.random.default_rng([seed, 0xA9C])
-    board = board_before(x, edges) if board is None else board
-    middle = board.act(np.array([edges[0] / 2, edges[1] / 2, 0.0]))
+    board = board_before(x) if board is None else board
+    middle = board.act(BOARD.centre_B)
     at = Stance(x=x[0], y=x[1], yaw=x[2], up=person.build.hips_height)
     stances = [at]
     for i in range(stations):
@@ -118,11 +117,11 @@ def anchor_clip(
     )
 
 
-def board_before(x: Sequence[float] | np.ndarray, edges: tuple[float, float] = BOARD_EDGES) -> pin.SE3:
+def board_before(x: Sequence[float] | np.ndarray) -> pin.SE3:
     """Pose of a board flat in front of a person: z down into it, its first corner far and to the left."""
     R = pin.utils.rotate("z", float(x[2]) - np.pi / 2) @ np.diag([1.0, -1.0, -1.0])
     middle = np.array([x[0] + 0.58 * math.cos(x[2]), x[1] + 0.58 * math.sin(x[2]), BOARD_HEIGHT])
-    return pin.SE3(R, middle - R @ np.array([edges[0] / 2, edges[1] / 2, 0.0]))
+    return pin.SE3(R, middle - R @ BOARD.centre_B)
 
 
 def sync_clip(
@@ -284,3 +283,68 @@ class _Tremor:
         s = np.sin(self._w[of] * t + self._phase[of]).sum(axis=1)
         size = np.array([8e-4] * 3 + [0.002] * 3) * (0.4 if of == 0 else 1.0)
         return pin.exp6(share * size * s)
+
+
+class Demonstrate(Protocol):
+    """`perform`, or a cache of it."""
+
+    def __call__(self, task: str, seed: int, *, person: Person, film: bool) -> Performance: ...
+
+
+def visit(
+    task: str,
+    seeds: Sequence[int],
+    *,
+    person: Person | None = None,
+    anchor_every: int = 5,
+    film: bool = False,
+    demonstrate: Demonstrate = perform,
+    on_demonstration: Callable[[Performance], None] = lambda performance: None,
+) -> list[Performance]:
+    """The clips of a session, in order; one demonstration for every seed, including failed ones.
+
+    person: None: another one for every hundred seeds. anchor_every: view the board again after this many
+    demonstrations. film: keep snapshots for images.
+    demonstrate: what makes a demonstration. ValueError: no seeds.
+    """
+    if not len(seeds):
+        raise ValueError("expected at least one demonstration in a session, got no seeds")
+    person = person_of(seeds[0] // 100) if person is None else person
+    scene = PersonScene(make_task(task), has_board=True)
+    x = _start(scene, seeds)
+    board = board_before(x)
+
+    def anchor(i: int) -> Performance:
+        return anchor_clip(scene, person, 1000 * seeds[0] + i, x=list(x), board=board, film=film)
+
+    clips = [anchor(0), sync_clip(scene, person, seeds[0], x=list(x), film=film)]
+    clips.append(lean_clip(scene, person, seeds[0], x=list(x), film=film))
+    for i, seed in enumerate(seeds):
+        if i and i % anchor_every == 0:
+            clips.append(anchor(i))
+        clips.append(demonstrate(task, seed, person=person, film=film))
+        on_demonstration(clips[-1])
+    clips.append(sync_clip(scene, person, seeds[0] + 1, x=list(x), film=film))
+    clips.append(anchor(len(seeds)))
+    return _joined(scene, person, clips, film=film)
+
+
+def _start(scene: PersonScene, seeds: Sequence[int]) -> Float[np.ndarray, "3"]:
+    """The person's pose during calibration (x, y, yaw)."""
+    scene.reset(seeds[0])
+    return scene.x_WB.copy()
+
+
+def _joined(
+    scene: PersonScene, person: Person, clips: Sequence[Performance], *, film: bool
+) -> list[Performance]:
+    out = [clips[0]]
+    for after in clips[1:]:
+        if _differ(out[-1].X_WC[-1], after.X_WC[0]) or _differ(out[-1].X_WE[-1], after.X_WE[0]):
+            out.append(walk_between(scene, person, out[-1], after, film=film))
+        out.append(after)
+    return out
+
+
+def _differ(a: pin.SE3, b: pin.SE3) -> bool:
+    return bool(np.linalg.norm(pin.log6(a.inverse() * b).vector) > 1e-6)

@@ -1,19 +1,186 @@
-"""A session without physics, clip by clip: clock sync, lean, board views, walks, board and sync again.
+"""A session made of curves alone, without physics: for statistics over many seeds.
 
-sync   lean   anchor   walk somewhere, grip, walk on, ... and back   anchor   sync
+    sync   lean   anchor   walk somewhere, grip, walk on, ... and back   anchor   sync
+
+    T   torso: in the hips, x forward, z up; leans about its y        G   below the hips on the floor
+    C   the chest camera, 0.4 m over the hips, looks down             H, E   the wrist camera and the TCP
+
+Walking sways: 20 mm to the sides at 0.9 Hz, 25 mm up and 4 degrees of pitch at 1.8 Hz.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pinocchio as pin
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy.ndimage import gaussian_filter1d
+from scipy.spatial.transform import Rotation
 
 from calibration.board import Board
+from calibration.trajectory import OK, Trajectory, slerp
 from sim.capture import faults as fault
 from sim.capture.faults import Fault
-from sim.capture.rig import BOARD
+from sim.capture.performance import PERIOD_NS
+from sim.capture.scene import BOARD, X_EH, chest_camera
 from sim.capture.takes import ANCHOR, DEMONSTRATION, LEAN, SYNC, Take
-from sim.capture.walks import HIPS_Z, X_TC, Key, Script, Walk, held_by_hand, looking, perform, shaken
+
+HIPS_Z = 0.93
+_RATE = 1e9 / PERIOD_NS
+_SMOOTH_S, _STEP_S = 0.22, 0.30
+
+Key = tuple[float, Sequence[float]]
+"""A time [s] and the values at that time."""
+
+
+def looking(direction: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) -> Float[np.ndarray, "3 3"]:
+    """Rotation of an optical frame that looks along a direction, with `up` upwards in its image."""
+    z = np.asarray(direction, float) / np.linalg.norm(direction)
+    x = np.cross(z, np.asarray(up, float))
+    x /= np.linalg.norm(x)
+    return np.column_stack([x, np.cross(z, x), z])
+
+
+X_TC = chest_camera(p_TC=(0.15, 0.0, 0.40), down=0.70)
+"""Pose of the chest camera in T."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Walk:
+    """Paths of all frames at N true times, 250 Hz from 0."""
+
+    X_WC: Trajectory
+    X_WE: Trajectory
+    x_WG: Float[np.ndarray, "N 3"]
+    width: Float[np.ndarray, " N"]
+
+    @property
+    def X_WH(self) -> Trajectory:
+        return self.X_WE.then(X_EH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A person's motion as keyframes, with smooth interpolation.
+
+    body: x, y, yaw of G. torso: pitch forward, roll to the right, turn to the left against G [degrees].
+    hand: x, y, z and the turn (rotation vector) of E in T, upright torso. grips: spans [s] in which the hand
+    is stationary in W. width: of the gripper [m].
+    """
+
+    seconds: float
+    body: Sequence[Key]
+    torso: Sequence[Key] = ((0.0, (0.0, 0.0, 0.0)),)
+    hand: Sequence[Key] = field(default=((0.0, (0.42, -0.12, 0.12, 0.0, 0.0, 0.0)),))
+    grips: Sequence[tuple[float, float]] = ()
+    width: Sequence[Key] = ((0.0, (0.08,)),)
+
+
+HAND_NEUTRAL = np.column_stack([[0.5, 0, np.sqrt(0.75)], [0, 1, 0], [np.sqrt(0.75), 0, -0.5]])
+HAND_NEUTRAL[:, 1] = np.cross(HAND_NEUTRAL[:, 2], HAND_NEUTRAL[:, 0])
+"""Orientation of E in T when nothing is held: forward and 30 degrees down, x up."""
+
+
+def perform(script: Script, rng: np.random.Generator) -> Walk:
+    """Compute the walk of a script, with gait and sway."""
+    t = np.arange(0.0, script.seconds, 1.0 / _RATE)
+    t_ns = np.rint(t * 1e9).astype(np.int64)
+    body = _smooth(t, script.body, seconds=_STEP_S)
+    speed = np.linalg.norm(np.gradient(body[:, :2], t, axis=0), axis=1)
+    gait = gaussian_filter1d(np.clip(speed / 0.5, 0.0, 1.0), 0.3 * _RATE, mode="nearest")
+    phase = rng.uniform(0.0, 2.0 * np.pi)
+    step, sway = 2 * np.pi * 1.8 * t + phase, 2 * np.pi * 0.9 * t + 0.5 * phase
+    torso = _smooth(t, script.torso)
+    torso[:, 0] += 4.0 * gait * np.sin(step + 0.7) + 0.8 * _restless(rng, t)
+    torso[:, 1] += 1.5 * gait * np.sin(sway) + 0.5 * _restless(rng, t)
+    torso[:, 2] += 3.0 * gait * np.sin(sway + 0.4)
+    body[:, 2] += np.deg2rad(0.6) * _restless(rng, t)
+    side = 0.020 * gait * np.sin(sway) + 0.003 * _restless(rng, t)
+    up = 0.025 * gait * np.sin(step)
+    R_WG = Rotation.from_euler("z", body[:, 2:])
+    p_WT = np.column_stack([body[:, :2], np.full(len(t), HIPS_Z)])
+    p_WT = p_WT + R_WG.apply(np.column_stack([0.003 * _restless(rng, t), side, up]))
+    R_WT = R_WG * Rotation.from_euler("ZYX", torso[:, [2, 0, 1]], degrees=True)
+    X_WC = _trajectory(t_ns, p_WT, R_WT).then(X_TC)
+    X_WE = _hand(script, t, p_WT, R_WT, body, rng)
+    return Walk(X_WC=X_WC, X_WE=X_WE, x_WG=body, width=_smooth(t, script.width, seconds=0.06)[:, 0])
+
+
+def _hand(
+    script: Script,
+    t: np.ndarray,
+    p_WT: np.ndarray,
+    R_WT: Rotation,
+    body: np.ndarray,
+    rng: np.random.Generator,
+) -> Trajectory:
+    """The path of E: the arm compensates most of a lean; stationary in W during grips."""
+    keys = _smooth(t, script.hand)
+    keys[:, :3] += 0.006 * np.column_stack([_restless(rng, t) for _ in range(3)])
+    keys[:, 3:] += np.deg2rad(1.5) * np.column_stack([_restless(rng, t) for _ in range(3)])
+    R_WG = Rotation.from_euler("z", body[:, 2:])
+    steady = p_WT * 0.4 + 0.6 * np.column_stack([body[:, :2], np.full(len(t), HIPS_Z)])
+    R = R_WG * Rotation.from_rotvec(keys[:, 3:]) * Rotation.from_matrix(HAND_NEUTRAL)
+    p, q = steady + R_WG.apply(keys[:, :3]), R.as_quat(scalar_first=True)
+    for begin, end in script.grips:
+        i = int(np.searchsorted(t, 0.5 * (begin + end)))
+        inside = ((t >= begin) & (t < end)).astype(float)
+        share = gaussian_filter1d(inside, 0.15 * _RATE, mode="nearest")
+        p = p + share[:, None] * (p[i] - p)
+        q = slerp(q, np.repeat(q[i : i + 1], len(q), axis=0), share)
+    return Trajectory(t_ns=np.rint(t * 1e9).astype(np.int64), p=p, q=q, tracking=np.full(len(t), OK))
+
+
+def shaken(seconds: float, X_WC: pin.SE3, X_CH: pin.SE3, rng: np.random.Generator) -> Walk:
+    """Both devices pressed together and turned about the chest camera, to synchronise their clocks."""
+    t = np.arange(0.0, seconds, 1.0 / _RATE)
+    t_ns = np.rint(t * 1e9).astype(np.int64)
+    fade = np.clip(np.minimum(t, seconds - t) / 1.0, 0.0, 1.0)
+    turn = np.deg2rad(20.0) * fade[:, None] * np.column_stack([_restless(rng, t, hz=0.9) for _ in range(3)])
+    p = X_WC.translation + 0.04 * fade[:, None] * np.column_stack(
+        [_restless(rng, t, hz=0.8) for _ in range(3)]
+    )
+    C = _trajectory(t_ns, p, Rotation.from_matrix(X_WC.rotation) * Rotation.from_rotvec(turn))
+    x_WG = np.tile([X_WC.translation[0] - 0.3, X_WC.translation[1], 0.0], (len(t), 1))
+    return Walk(X_WC=C, X_WE=C.then(X_CH * X_EH.inverse()), x_WG=x_WG, width=np.full(len(t), 0.08))
+
+
+def held_by_hand(walk: Walk, keys: Sequence[tuple[float, pin.SE3]]) -> Walk:
+    """The same walk, with the wrist camera moved through poses in W [s, X_WH]."""
+    t_ns = walk.X_WE.t_ns
+    H = Trajectory.of(np.array([round(at * 1e9) for at, _ in keys]), [X for _, X in keys])
+    inside = np.clip(t_ns, H.t_ns[0], H.t_ns[-1])
+    i = np.clip(np.searchsorted(H.t_ns, inside, side="right") - 1, 0, len(H) - 2)
+    u = (inside - H.t_ns[i]) / (H.t_ns[i + 1] - H.t_ns[i])
+    p = H.p[i] + u[:, None] * (H.p[i + 1] - H.p[i])
+    q = slerp(H.q[i], H.q[i + 1], u)
+    signs = np.concatenate([[1.0], np.cumprod(np.where((q[1:] * q[:-1]).sum(axis=1) < 0, -1.0, 1.0))])
+    width = _SMOOTH_S * _RATE
+    p = gaussian_filter1d(p, width, axis=0, mode="nearest")
+    q = gaussian_filter1d(q * signs[:, None], width, axis=0, mode="nearest")
+    q /= np.linalg.norm(q, axis=1, keepdims=True)
+    E = Trajectory(t_ns=t_ns, p=p, q=q, tracking=np.full(len(p), OK)).then(X_EH.inverse())
+    return Walk(X_WC=walk.X_WC, X_WE=E, x_WG=walk.x_WG, width=walk.width)
+
+
+def _smooth(t: np.ndarray, keys: Sequence[Key], *, seconds: float = _SMOOTH_S) -> np.ndarray:
+    """(N, K): linear between the keys, then smoothed over `seconds`."""
+    at, values = np.array([key[0] for key in keys]), np.array([key[1] for key in keys], dtype=float)
+    straight = np.column_stack([np.interp(t, at, values[:, k]) for k in range(values.shape[1])])
+    return gaussian_filter1d(straight, seconds * _RATE, axis=0, mode="nearest")
+
+
+def _restless(rng: np.random.Generator, t: np.ndarray, *, hz: float = 0.35) -> np.ndarray:
+    """(N,) noise of unit variance with a bandwidth of about `hz`."""
+    white = rng.normal(size=len(t))
+    slow = gaussian_filter1d(white, _RATE / (2.0 * np.pi * hz), mode="wrap")
+    return slow / max(float(slow.std()), 1e-9)
+
+
+def _trajectory(t_ns: np.ndarray, p: np.ndarray, R: Rotation) -> Trajectory:
+    return Trajectory(t_ns=t_ns, p=p, q=R.as_quat(scalar_first=True), tracking=np.full(len(p), OK))
+
 
 BOARD_Z = 0.75
 """Height of the table that the board lies on [m]."""

@@ -5,8 +5,6 @@ A fault changes what the devices report, or what is declared about them; the gro
 
 from dataclasses import dataclass
 
-ROLES = ("chest", "hand")
-
 
 @dataclass(frozen=True, kw_only=True)
 class FrontalAnchor:

@@ -1,4 +1,4 @@
-"""A third-person video of performances."""
+"""For people to look at: a third-person video of performances, and a plot of labels against the truth."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,13 +9,12 @@ import pinocchio as pin
 from jaxtyping import UInt8
 
 from calibration.camera import Pinhole
+from calibration.labels.values import Labels
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
-from sim.capture.painter import Painter
+from sim.capture.camera_images import Painter
 from sim.capture.performance import PERIOD_NS, Performance
-from sim.capture.prints import add_prints
-from sim.capture.rig import BOARD
-from sim.capture.scene import build_scene
-from sim.capture.walks import looking
+from sim.capture.scene import build_scene, optical
 from sim.scene.render import write_video
 from sim.tasks import make_task
 
@@ -49,12 +48,7 @@ def frames(
             f"expected performances of one task, made with film=True; got tasks {sorted(tasks)}"
         )
     has_board = any(each.board is not None for each in performances)
-    edges = BOARD.size_m
-    model = build_scene(
-        make_task(tasks.pop()),
-        board_half=(edges[0] / 2, edges[1] / 2) if has_board else None,
-        decorate=lambda spec: add_prints(spec, BOARD if has_board else None),
-    )
+    model = build_scene(make_task(tasks.pop()), has_board=has_board, prints=True)
     small = replace(LENS.resized((150, 200)), fx=105.0, fy=105.0)
     step = _step(rate_hz, speed)
     with Painter(model, LENS) as painter, Painter(model, small) as chest:
@@ -94,5 +88,53 @@ def _views(performance: Performance) -> list[pin.SE3]:
         heading += 0.5 * share * (yaw[i] - heading)
         side = heading + 2.4
         p = np.array([aim[0] + _BEHIND_M * np.cos(side), aim[1] + _BEHIND_M * np.sin(side), _ABOVE_M])
-        out.append(pin.SE3(looking(aim - p), p))
+        out.append(optical(p, aim, up=(0.0, 0.0, 1.0)))
     return out
+
+
+_LABEL, _TRUE = "#3b7ea1", "#b0413e"
+
+
+def plot_labels(labels: Labels, truth: Performance, path: Path) -> None:
+    """Plot base and hand on the floor, in the labels' world, and hand height and gripper width over time.
+
+    The truth is aligned with the labels at the first row, as their worlds differ.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    n = min(len(labels), int(truth.duration_s / labels.period_s))
+    at = np.searchsorted(truth.t_ns, np.round(np.arange(n) * labels.period_s * NS_PER_S).astype(np.int64))
+    t = np.arange(n) * labels.period_s
+    base, hand = _aligned(truth.x_WG[at], labels.x_WG[0], truth.x_WG[0], truth.X_WE.p[at])
+    figure, (floor, height, width) = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)
+    for p, colour, style, name in (
+        (labels.x_WG[:n], _LABEL, "-", "base, labels"),
+        (base, _TRUE, "--", "body, true"),
+        (labels.X_WE.p[:n], _LABEL, ":", "hand, labels"),
+        (hand, _TRUE, "-.", "hand, true"),
+    ):
+        floor.plot(p[:, 0], p[:, 1], style, color=colour, label=name, linewidth=1.4)
+    floor.set(aspect="equal", xlabel="x [m]", ylabel="y [m]", title="on the floor")
+    floor.legend(fontsize=8)
+    height.plot(t, labels.X_WE.p[:n, 2], color=_LABEL, label="labels")
+    height.plot(t, truth.X_WE.p[at][:, 2], "--", color=_TRUE, label="true")
+    height.set(xlabel="time [s]", ylabel="height of the hand [m]", title="hand")
+    height.legend(fontsize=8)
+    width.plot(t, 1e3 * np.asarray(labels.width[:n]), color=_LABEL, label="measured")
+    width.plot(t, 1e3 * truth.width[at], "--", color=_TRUE, label="true")
+    width.set(xlabel="time [s]", ylabel="gripper width [mm]", title="gripper", ylim=(0, 90))
+    width.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _aligned(
+    x: np.ndarray, to: np.ndarray, of: np.ndarray, hand: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions on the floor, moved so that the pose `of` coincides with the pose `to`."""
+    a = float(to[2] - of[2])
+    turn = np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]])
+    return (x[:, :2] - of[:2]) @ turn.T + to[:2], (hand[:, :2] - of[:2]) @ turn.T + to[:2]

@@ -1,6 +1,6 @@
 """From a recorded session to training samples, along the path that a collector's own data takes.
 
-raw zone (`sim.capture.recorded`) ─► clocks, anchors, labels ─► retargeted to a robot ─► samples
+raw zone (`sim.capture.session`) ─► clocks, anchors, labels ─► retargeted to a robot ─► samples
                                                     `labelled`                            `learnable`
 """
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from calibration.capture.raw import RawCapture
 from calibration.labels.label import label_capture
@@ -18,7 +17,14 @@ from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar
 from robot_runtime.errors import InvalidValueError
 from sim.capture.person import Person, perform, person_of
-from sim.capture.retargeted import Kind, RetargetedDemonstration, fit_offset, from_ground_truth, from_labels
+from sim.capture.retargeted import (
+    Kind,
+    RetargetedDemonstration,
+    fit_offset,
+    from_ground_truth,
+    from_labels,
+    in_world,
+)
 from sim.capture.samples import samples
 from sim.tasks import make_task
 
@@ -84,21 +90,15 @@ def retargeted_of(
 
 def from_start(demonstration: RetargetedDemonstration) -> RetargetedDemonstration:
     """The same demonstration in the robot's odometry frame: its base starts at the origin."""
-    back = inverse_planar(demonstration.x_WB[0])
-    x = np.array([compose_planar(back, each) for each in demonstration.x_WB])
+    back = np.tile(inverse_planar(demonstration.x_WB[0]), (len(demonstration), 1))
+    x = np.array([compose_planar(back[0], each) for each in demonstration.x_WB])
     x[:, 2] = np.unwrap(x[:, 2])
     return replace(
         demonstration,
         x_WB=x,
-        p_WE=_moved(back, demonstration.p_WE),
-        things={name: _moved(back, p) for name, p in demonstration.things.items()},
+        p_WE=in_world(back, demonstration.p_WE),
+        things={name: in_world(back, p) for name, p in demonstration.things.items()},
     )
-
-
-def _moved(x_RW: Float[np.ndarray, "3"], p_W: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 3"]:
-    c, s = np.cos(x_RW[2]), np.sin(x_RW[2])
-    x, y = c * p_W[:, 0] - s * p_W[:, 1], s * p_W[:, 0] + c * p_W[:, 1]
-    return np.column_stack([x_RW[0] + x, x_RW[1] + y, p_W[:, 2]])
 
 
 def truly_meant(

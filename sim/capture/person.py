@@ -19,8 +19,7 @@ from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.transforms import compose_planar, turn_planar, wrap_angle
 from robot_runtime.errors import UnknownNameError
 from sim.capture.body import BodyMotion, Build
-from sim.capture.performance import Performance
-from sim.capture.recorder import PerformanceRecorder
+from sim.capture.performance import Performance, PerformanceRecorder
 from sim.capture.scene import HAND_LAG_S, PersonScene, chest_camera
 from sim.experts.clear import ClearExpert
 from sim.experts.drawer import DrawerExpert

@@ -5,15 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibration.board import Board
 from calibration.camera import KannalaBrandt, Pinhole
 from sim.capture.cameras import Camera
 from sim.capture.faults import Fault
-from sim.capture.imu import ImuErrors
-from sim.capture.vio import Vio
+from sim.capture.sensors import ImuErrors, Vio
 
-BOARD = Board(columns=8, rows=5, square_m=0.05, marker_m=0.037)
-"""The board that anchors the rig."""
 CHEST_LENS = Pinhole(size=(960, 1280), fx=640.0, fy=640.0, cx=641.7, cy=478.2)
 WRIST_LENS = KannalaBrandt(
     size=(960, 1280), fx=455.0, fy=455.0, cx=637.9, cy=481.1, k1=0.021, k2=-0.008, k3=0.003, k4=-0.0007

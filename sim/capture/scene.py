@@ -6,16 +6,23 @@
 
 The person holds the FR3's own gripper. A weld ties it to its target, so contacts can hold it back; fingers
 hold things by friction alone. The body has no contacts: it is there to be seen.
+
+Fiducial tags: a cube behind the gripper for the chest camera, two on the fingers. Frame T of a tag is the
+board's: x to its right, y down as it is read, z into it; corners in the order of OpenCV's detector: top left,
+top right, bottom right, bottom left.
 """
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
+import cv2
 import mujoco
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
+from calibration.board import DICTIONARIES, Board
 from robot_runtime.core.values.transforms import quaternion_from_rotation, turn_planar
 from sim.capture.body import add_body
 from sim.scene.arms import BASE_MOUNTS
@@ -30,12 +37,17 @@ WELD_S = 0.015
 HAND_LAG_S = 2 * WELD_S
 P_HAND_H, LOOKS_AT = (0.085, 0.0, 0.02), (0.010, 0.0, 0.18)
 """Wrist camera in the hand body, and the point it looks at [m], as on the robot."""
+_TEXELS, _TAG_TEXELS = 96, 120
+"""Texels along a square's side, and along a tag's with its margin."""
+_PAPER_M = 2e-4
+"""Thickness of paper; its support is lowered by twice that [m]."""
 WRIST_FOVY, CHEST_FOVY = 70.0, 100.0
 """Vertical fields of view of the default cameras [degrees]."""
 X_HAND_E = pin.SE3(np.eye(3), np.array(P_HAND_E))
 _ATTACHED = "held_"
-BOARD = "board"
-"""Name of the calibration board's body; a rig gives it a face."""
+BOARD = Board(columns=8, rows=5, square_m=0.05, marker_m=0.037)
+"""The board that anchors the rig."""
+BOARD_BODY = "board"
 
 
 def optical(position: Sequence[float], target: Sequence[float], up: Sequence[float]) -> pin.SE3:
@@ -51,6 +63,8 @@ def optical(position: Sequence[float], target: Sequence[float], up: Sequence[flo
 X_HAND_H = optical(P_HAND_H, LOOKS_AT, up=(1.0, 0.0, 0.0))
 X_HE = X_HAND_H.inverse() * X_HAND_E
 """Pose of E in the wrist camera: what a hand-eye calibration has to find."""
+X_EH = X_HE.inverse()
+"""Pose of the wrist camera on the gripper."""
 
 
 def chest_camera(*, p_TC: tuple[float, float, float], down: float) -> pin.SE3:
@@ -62,13 +76,13 @@ def chest_camera(*, p_TC: tuple[float, float, float], down: float) -> pin.SE3:
 def build_scene(
     task: Task,
     *,
-    board_half: tuple[float, float] | None = None,
-    decorate: Callable[[mujoco.MjSpec], None] | None = None,
+    has_board: bool = False,
+    prints: bool = False,
 ) -> mujoco.MjModel:
     """Compile the rooms, the person, the gripper and the task's objects into one model.
 
-    board_half: half of the calibration board's edges [m], if there is one in the rooms.
-    decorate: adds visible geometry without contacts; snapshots stay those of the plain scene.
+    has_board: whether the calibration board is in the rooms. prints: draw the board's face and the gripper's
+    tags, which images need; snapshots stay those of the plain scene.
     """
     spec = mujoco.MjSpec()
     spec.modelname = f"{task.name}, by a person"
@@ -79,10 +93,10 @@ def build_scene(
     add_body(spec)
     _add_cameras(spec)
     task.add_objects(spec)
-    if board_half is not None:
-        _add_board(spec, board_half)
-    if decorate is not None:
-        decorate(spec)
+    if has_board:
+        _add_board(spec, has_face=prints)
+    if prints:
+        _add_tags(spec)
     return spec.compile()
 
 
@@ -130,27 +144,48 @@ def _add_cameras(spec: mujoco.MjSpec) -> None:
     spec.worldbody.add_camera(name="overview", pos=onlooker.translation, quat=quat, fovy=56.0)
 
 
-def _add_board(spec: mujoco.MjSpec, half: tuple[float, float]) -> None:
+def _add_board(spec: mujoco.MjSpec, *, has_face: bool) -> None:
     """Add the board; its frame is in a corner of the face: x, y along the edges, z into the board."""
-    board = spec.worldbody.add_body(name=BOARD, mocap=True)
+    board = spec.worldbody.add_body(name=BOARD_BODY, mocap=True)
+    width, height = BOARD.size_m
     thickness = 0.004
     board.add_geom(
-        name=BOARD,
+        name=BOARD_BODY,
         type=mujoco.mjtGeom.mjGEOM_BOX,
-        pos=[*half, thickness / 2],
-        size=[*half, thickness / 2],
+        pos=[width / 2, height / 2, thickness / 2 + (2 * _PAPER_M if has_face else 0.0)],
+        size=[width / 2, height / 2, thickness / 2],
         rgba=[0.97, 0.97, 0.97, 1.0],
         contype=0,
         conaffinity=0,
     )
+    if has_face:
+        face = pin.SE3(np.eye(3), np.array([width / 2, height / 2, 0.0]))
+        _add_paper(board, spec, "board_face", BOARD.picture(_TEXELS), face, (width, height))
+
+
+def _add_tags(spec: mujoco.MjSpec) -> None:
+    """Add the cube with tags behind the gripper."""
+    hand, edge = spec.body("hand"), CUBE_EDGE_M
+    hand.add_geom(
+        name="tag_cube",
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        pos=X_HAND_E.act(np.array(CUBE_P_E)),
+        size=[edge / 2 - 2 * _PAPER_M] * 3,
+        rgba=[0.95, 0.95, 0.95, 1.0],
+        contype=0,
+        conaffinity=0,
+        mass=0.0,
+    )
+    for tag in cube():
+        _add_paper(hand, spec, f"tag_{tag.number}", tag_picture(tag), X_HAND_E * tag.X_ET, (edge, edge))
 
 
 class PersonScene:
     """Physics of one demonstration, stepped by its caller; tasks use it as their `World`."""
 
-    def __init__(self, task: Task, *, board_half: tuple[float, float] | None = None) -> None:
+    def __init__(self, task: Task, *, has_board: bool = False) -> None:
         self.task = task
-        self.model = build_scene(task, board_half=board_half)
+        self.model = build_scene(task, has_board=has_board)
         self.data = mujoco.MjData(self.model)
         self.seed = 0
         self.t_start_ns, self._num_steps = 0, 0
@@ -250,3 +285,102 @@ class PersonScene:
         """Everything visible in an image, for `sim.scene.world.show_snapshot`."""
         mocap = np.hstack([self.data.mocap_pos, self.data.mocap_quat])
         return np.concatenate([self.data.qpos, mocap.ravel()])
+
+
+DICTIONARY = "4X4_50"
+CUBE_EDGE_M, CUBE_TAG_M = 0.06, 0.048
+CUBE_P_E = (0.0, 0.0, -0.19)
+"""The cube's centre in E: behind the gripper, on its axis [m]."""
+FINGER_TAG_M = 0.016
+FINGER_P_E = (0.0, 0.012, -0.035)
+"""Position in E, at width 0, of the tag on the finger towards +y [m]."""
+_FACES = {10: (1, 0, 0), 11: (-1, 0, 0), 12: (0, 1, 0), 13: (0, -1, 0), 14: (0, 0, -1)}
+"""Number -> outward normal in E."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tag:
+    """A tag that is fixed in E."""
+
+    number: int
+    size_m: float
+    X_ET: pin.SE3
+
+    @property
+    def corners_E(self) -> Float[np.ndarray, "4 3"]:
+        return self.corners_T @ self.X_ET.rotation.T + self.X_ET.translation
+
+    @property
+    def corners_T(self) -> Float[np.ndarray, "4 3"]:
+        return 0.5 * self.size_m * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]], dtype=float)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Number, side [m], and pose in E (x y z qw qx qy qz)."""
+        q = pin.Quaternion(self.X_ET.rotation).coeffs()[[3, 0, 1, 2]]
+        X_ET = [float(number) for number in (*self.X_ET.translation, *q)]
+        return {"tag": self.number, "size_m": self.size_m, "X_ET": X_ET}
+
+
+def cube() -> tuple[Tag, ...]:
+    """Tags of the five visible faces."""
+    tags = []
+    for number, normal in _FACES.items():
+        z = -np.array(normal, dtype=float)
+        x = np.cross([0.0, 0.0, 1.0], z) if abs(z[2]) < 0.5 else np.array([1.0, 0.0, 0.0])
+        R = np.column_stack([x, np.cross(z, x), z])
+        p = np.array(CUBE_P_E) - 0.5 * CUBE_EDGE_M * z
+        tags.append(Tag(number=number, size_m=CUBE_TAG_M, X_ET=pin.SE3(R, p)))
+    return tuple(tags)
+
+
+def tags_described() -> Mapping[str, Any]:
+    """The data sheet of the gripper's tags, as captures store it under `tags`."""
+    return {
+        "dictionary": DICTIONARY,
+        "cube": [tag.to_dict() for tag in cube()],
+        "fingers": {"tags": [0, 1], "size_m": FINGER_TAG_M, "apart_closed_m": 2.0 * FINGER_P_E[1]},
+    }
+
+
+def tag_picture(tag: Tag) -> UInt8[np.ndarray, "n n"]:
+    """Image of a cube face: its tag with a white margin."""
+    dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[DICTIONARY])
+    inner = round(_TAG_TEXELS * tag.size_m / CUBE_EDGE_M)
+    margin = (_TAG_TEXELS - inner) // 2
+    marker = cv2.aruco.generateImageMarker(dictionary, tag.number, inner)
+    return cv2.copyMakeBorder(marker, *(margin,) * 4, cv2.BORDER_CONSTANT, value=255)
+
+
+def _add_paper(
+    body: mujoco.MjsBody,
+    spec: mujoco.MjSpec,
+    name: str,
+    image: UInt8[np.ndarray, "h w"],
+    X: pin.SE3,
+    size_m: tuple[float, float],
+) -> None:
+    """Add an image on a thin plate in a body's frame; X: its centre, x to its right, y down, z into it."""
+    rgb = np.ascontiguousarray(np.repeat(image[:, :, None], 3, axis=2))
+    texture = spec.add_texture(
+        name=name,
+        type=mujoco.mjtTexture.mjTEXTURE_2D,
+        width=image.shape[1],
+        height=image.shape[0],
+        nchannel=3,
+    )
+    texture.data = rgb.tobytes()
+    material = spec.add_material(name=name, texuniform=False, texrepeat=[1.0, 1.0], emission=0.35)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
+    material.specular = 0.0
+    R = X.rotation @ np.diag([1.0, -1.0, -1.0])
+    body.add_geom(
+        name=name,
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        pos=X.act(np.array([0.0, 0.0, _PAPER_M / 2])),
+        quat=quaternion_from_rotation(R),
+        size=[size_m[0] / 2, size_m[1] / 2, _PAPER_M / 2],
+        mass=0.0,
+        material=name,
+        contype=0,
+        conaffinity=0,
+    )

@@ -16,8 +16,7 @@ from scipy.ndimage import gaussian_filter1d
 from calibration.trajectory import OK, Trajectory, slerp
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
-from sim.capture.performance import Performance
-from sim.capture.walks import STEP_NS
+from sim.capture.performance import PERIOD_NS, Performance
 
 DEMONSTRATION, ANCHOR, SYNC, LEAN, WALK = "demonstration", "anchor", "sync", "lean", "walk"
 KINDS = (DEMONSTRATION, ANCHOR, SYNC, LEAN, WALK)
@@ -27,7 +26,7 @@ _SPEED, _TURN = 0.5, 1.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Take:
-    """Ground truth of a demonstration or calibration clip; times start at 0, `STEP_NS` apart."""
+    """Ground truth of a demonstration or calibration clip; times start at 0, `PERIOD_NS` apart."""
 
     kind: str
     X_WC: Trajectory
@@ -55,8 +54,8 @@ class Take:
                 f"expected {n} rows of X_WE, x_WG and width, as of X_WC; got {len(self.X_WE)}, "
                 f"{self.x_WG.shape} and {self.width.shape}"
             )
-        if not np.array_equal(self.X_WC.t_ns, np.arange(n) * STEP_NS):
-            raise InvalidValueError(f"expected a take's times to be 0, {STEP_NS}, {2 * STEP_NS}, ... ns")
+        if not np.array_equal(self.X_WC.t_ns, np.arange(n) * PERIOD_NS):
+            raise InvalidValueError(f"expected a take's times to be 0, {PERIOD_NS}, {2 * PERIOD_NS}, ... ns")
 
     @classmethod
     def of(cls, performance: Performance) -> Self:
@@ -109,7 +108,7 @@ class Recording:
         at = t_ns - span.start_ns
         positions = {}
         for name, path in self.takes[span.take].things.items():
-            times = np.arange(len(path)) * STEP_NS
+            times = np.arange(len(path)) * PERIOD_NS
             positions[name] = np.column_stack([np.interp(at, times, path[:, i]) for i in range(3)])
         return positions
 
@@ -126,12 +125,12 @@ def record(takes: Sequence[Take], *, lead_ns: int = NS_PER_S) -> Recording:
     for i, take in enumerate(takes):
         if i and not _is_next(takes[i - 1], take):
             pieces.append(_bridge(takes[i - 1], take))
-        start = sum(len(piece[0]) for piece in pieces) * STEP_NS
+        start = sum(len(piece[0]) for piece in pieces) * PERIOD_NS
         pieces.append((take.X_WC.p, take.X_WC.q, take.X_WE.p, take.X_WE.q, take.x_WG, take.width))
-        spans.append(Span(take=i, kind=take.kind, start_ns=start, stop_ns=start + len(take.X_WC) * STEP_NS))
+        spans.append(Span(take=i, kind=take.kind, start_ns=start, stop_ns=start + len(take.X_WC) * PERIOD_NS))
     pieces.append(_held(takes[-1], -1, lead_ns))
     p_C, q_C, p_E, q_E, x_WG, width = (np.concatenate(each) for each in zip(*pieces, strict=True))
-    t_ns = np.arange(len(p_C), dtype=np.int64) * STEP_NS
+    t_ns = np.arange(len(p_C), dtype=np.int64) * PERIOD_NS
     ok = np.full(len(t_ns), OK)
     return Recording(
         takes=tuple(takes),
@@ -156,7 +155,7 @@ def _is_next(before: Take, after: Take) -> bool:
 
 
 def _held(take: Take, i: int, for_ns: int) -> _Piece:
-    count = for_ns // STEP_NS
+    count = for_ns // PERIOD_NS
     rows = (take.X_WC.p, take.X_WC.q, take.X_WE.p, take.X_WE.q, take.x_WG, take.width)
     return tuple(np.repeat(row[[i]], count, axis=0) for row in rows)
 
@@ -168,7 +167,7 @@ def _bridge(before: Take, after: Take) -> _Piece:
         np.linalg.norm(after.X_WE.p[0] - before.X_WE.p[-1]) / _SPEED,
         *(_angle(a.q[0], b.q[-1]) / _TURN for a, b in ((after.X_WC, before.X_WC), (after.X_WE, before.X_WE))),
     )
-    count = round((1.0 + 1.5 * float(far)) * NS_PER_S / STEP_NS)
+    count = round((1.0 + 1.5 * float(far)) * NS_PER_S / PERIOD_NS)
     inside = np.clip((np.arange(count) - 0.15 * count) / (0.7 * count), 0.0, 1.0)
     u = gaussian_filter1d(inside, 0.05 * count, mode="nearest")
     u = (u - u[0]) / (u[-1] - u[0])

@@ -11,7 +11,7 @@ from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from robot_runtime.dataset.stored import StoredDataset
-    from sim.capture.replay import Shown
+    from sim.capture.label_video import Shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class CaptureReplay:
         if not shown.reached.all():
             print(f"the first that it does not: row {int(np.argmin(shown.reached))}")
         if self.video is not None:
-            from sim.capture.replay import film_labels
+            from sim.capture.label_video import film_labels
 
             film_labels(shown, self.video)
             print(f"video: {self.video}")
@@ -57,7 +57,7 @@ def shown_of(dataset: "StoredDataset", episode: int, kind: str | None) -> "Shown
     InvalidValueError: no such episode, or the dataset has no labels of a capture.
     """
     from robot_runtime.core.values.transforms import pose_from_planar
-    from sim.capture.replay import Shown
+    from sim.capture.label_video import Shown
     from sim.capture.robot import SimReach
 
     if not 0 <= episode < len(dataset.episodes):

@@ -32,7 +32,7 @@ class CaptureSample:
     def main(self) -> int:
         need("mujoco", "scipy", "av", "cv2", extras=("sim", "calibration"))
         from robot_runtime.staging import whole_folder
-        from sim.capture.recorded import record_session
+        from sim.capture.session import record_session
 
         seeds = range(self.seed, self.seed + self.demonstrations)
         with writing(self.output), whole_folder(self.output) as folder, counted(stays=False) as progress:

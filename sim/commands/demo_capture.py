@@ -30,6 +30,8 @@ STEPS, WIDTH = 1500, 64
 _DEMONSTRATIONS = "demonstrations"
 _CONTROL_PERIOD_NS = 10_000_000
 SPLICE = "state-matching"
+SETTLE_ROWS = 30
+"""Rows for which the last label is held: fingers and cups need time to settle."""
 SENTENCE = (
     "A simulated person wipes a counter with a hand-held gripper. A chest camera and a wrist camera record "
     "it, each with its own clock and odometry. Their recordings are anchored by a board that both saw, and "
@@ -104,7 +106,7 @@ def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> 
     """Record demonstrations with imperfect devices into FOLDER/capture, unless they exist; return the seeds
     of those that succeeded, in order. An interrupted recording continues after the last one in
     FOLDER/demonstrations."""
-    from sim.capture.recorded import performed_once, record_session
+    from sim.capture.session import performed_once, record_session
 
     bar = stages.begin("the person demonstrates", total=len(seeds))
     if (there := kept.get("session")) is not None and (folder / "capture").is_dir():
@@ -158,7 +160,7 @@ def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[RetargetedDe
 def _performance(folder: Path, seed: int) -> "Performance":
     """Return the demonstration to show; delete the others, which are not needed any more."""
     from sim.capture.person import person_of
-    from sim.capture.recorded import performed_once
+    from sim.capture.session import performed_once
 
     clip = performed_once(folder / _DEMONSTRATIONS, TASK, seed, person=person_of(seed // 100), film=True)
     for path in (folder / _DEMONSTRATIONS).glob("*.npz"):
@@ -170,20 +172,45 @@ def _performance(folder: Path, seed: int) -> "Performance":
 def _carried_out(
     first: "RetargetedDemonstration", clip: "Performance", stages: Stages
 ) -> "tuple[EpisodeScore, list]":
-    """Drive the robot along the first demonstration, in the same rooms."""
-    from sim.capture.carry_out import carry_out
+    """Drive the robot with physics along the first demonstration, open loop, in the same rooms.
+
+    Returns its score and a snapshot of the world for every row. The robot's odometry, with its errors, counts
+    from the person's start, as the rows do.
+    """
+    from itertools import pairwise
+
+    import mujoco
+    import numpy as np
+
+    from robot_runtime.core.values.transforms import compose_planar, inverse_planar
+    from sim.capture.samples import led_rows
+    from sim.demonstrations.rollout_robot import execute_row, robot_rollout
+    from sim.scene.kinematics import solve_down
+    from sim.scene.mobile_base import P_BA
+    from sim.scene.world import World
+    from sim.tasks import make_task
 
     bar = stages.begin("the robot follows the first labels")
+    world, rows = World(make_task(first.task)), led_rows(first)
+    world.reset(clip.seed)
+    world.place_base(clip.x_WB[0])
+    yaw = np.arctan2(rows[0, 7], rows[0, 6])
+    world.place_robot(solve_down(rows[:1, 3:6] - P_BA, np.array([yaw]))[0], float(first.width[0]))
+    mujoco.mj_forward(world.model, world.data)
+    scorer, robot = world.task.make_scorer(world), robot_rollout(world)
+    here, start = np.asarray(robot.observe()[0].state.x_WB), inverse_planar(rows[0, :3])
+    moved = np.array([compose_planar(here, compose_planar(start, row)) for row in rows[:, :3]])
+    rows = np.hstack([moved, rows[:, 3:]])
+    rows = np.vstack([rows, np.tile(rows[-1], (SETTLE_ROWS, 1))])
     trace: list = []
-    score = carry_out(
-        first,
-        clip.seed,
-        clip.x_WB[0],
-        trace=trace,
-        progress=lambda done, total: stages.update(bar, done, total),
-    )
+    for row, next_row in pairwise(rows):
+        trace.append(world.snapshot())
+        execute_row(robot, scorer, row, next_row)
+        stages.update(bar, len(trace), len(rows) - 1)
+        if scorer.is_done:
+            break
     stages.update(bar, len(trace), len(trace))
-    return score, trace
+    return scorer.score(), trace
 
 
 def _learned(
@@ -238,8 +265,7 @@ def _draw(
     stages: Stages,
 ) -> list[tuple[str, str]]:
     """Draw the videos and the plot of the labels; return (file name, caption) pairs."""
-    from sim.capture.film import frames, num_frames
-    from sim.capture.plots import plot_labels
+    from sim.capture.film import frames, num_frames, plot_labels
     from sim.episodes import report
     from sim.scene.render import Renderer, RenderingUnavailableError, write_video
     from sim.scene.world import World

@@ -83,7 +83,7 @@ def _refuse_unfit(options: "Train") -> None:
 
 def of_people(datasets: Sequence[Path]) -> bool:
     """Return whether all are labels of captures, made for a task, which contain no joints."""
-    from sim.capture.stored import has_places
+    from sim.capture.retargeted import has_places
 
     return bool(datasets) and all(has_places(folder) for folder in datasets)
 
@@ -100,7 +100,7 @@ def _retargeted_from_beside(
     """Return samples of labels, on the path, beside it and off the plan: a person is never either
     (`samples`)."""
     from sim.capture.loop import samples_of
-    from sim.capture.stored import retargeted_in
+    from sim.capture.retargeted import retargeted_in
 
     retargeted = retargeted_in(folder, options.task[0])
     bar = progress.add_task(f"retarget {folder.name}", total=len(retargeted), note="")

@@ -22,10 +22,10 @@ from sim.capture import faults as fault
 from sim.capture.board_scene import draw_board
 from sim.capture.cameras import Camera
 from sim.capture.drills import anchor_take, walk_take
-from sim.capture.measure import anchor_error
-from sim.capture.rig import BOARD, CLEAN, RigConfig
+from sim.capture.rig import CLEAN, RigConfig
+from sim.capture.scene import BOARD
 from sim.capture.session import simulate_session
-from sim.capture.truth import Truth
+from sim.capture.truth import Truth, anchor_error
 
 SMALL = Camera(lens=Pinhole(size=(240, 320), fx=260.0, fy=260.0, cx=159.5, cy=119.5), rate_hz=10.0)
 

@@ -8,11 +8,10 @@ import pinocchio as pin
 import pytest
 
 from calibration.board import Board
-from calibration.board_layout import layout_of
 from calibration.board_pose import pose_of
 from calibration.board_sheet import BOARDS
 from calibration.camera import Pinhole
-from calibration.detection import detect, wrong_board
+from calibration.detection import detect, layout_of, wrong_board
 from robot_runtime.errors import InvalidValueError
 from sim.capture.board_scene import draw_board
 from tests.calibration.board_views import BOARD, FISHEYE, PINHOLE, corners_from, seen_from

@@ -11,9 +11,8 @@ from calibration.camera import Pinhole
 from calibration.chain import ArmView, arm_view, moved
 from calibration.chain_verdict import lacking
 from calibration.detection import Corners
-from calibration.hand_eye import HandEye, solve_hand_eye
+from calibration.hand_eye import HandEye, RobotWorld, solve_hand_eye, solve_robot_world
 from calibration.readings import explains
-from calibration.robot_world import RobotWorld, solve_robot_world
 from calibration.store import load, save
 from robot_runtime.core.values.transforms import pose_from_quaternion, quaternion_from_rotation
 from robot_runtime.errors import InvalidValueError

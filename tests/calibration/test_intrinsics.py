@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.camera import KannalaBrandt, Pinhole
-from calibration.coverage import coverage_picture, is_other, lacking
+from calibration.coverage import SIDES, Tilt, coverage_picture, is_other, lacking, tilt_of
 from calibration.intrinsics import calibrate, most_different
-from calibration.tilt import SIDES, Tilt, tilt_of
 from robot_runtime.errors import InvalidValueError
 from tests.calibration.board_views import BOARD, FISHEYE, PINHOLE, corners_from, seen_from
 

@@ -5,7 +5,7 @@ import pinocchio as pin
 import pytest
 
 from calibration.camera import CameraModel
-from calibration.tilt import SIDES, Side, rough_tilt
+from calibration.coverage import SIDES, Side, rough_tilt
 from calibration.view_guide import ViewGuide
 from sim.capture.board_scene import Look, draw_board
 from tests.calibration.board_views import BOARD, FISHEYE, PINHOLE, corners_from

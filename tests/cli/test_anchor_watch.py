@@ -7,8 +7,7 @@ import pytest
 
 from calibration.anchor_guide import AnchorGuide, AnchorLook
 from calibration.capture.stream import PoseSample
-from calibration.commands.capture.anchor_clip import AnchorClip
-from calibration.commands.capture.anchor_watch import AnchorWatch
+from calibration.commands.capture.anchor_watch import AnchorClip, AnchorWatch
 from calibration.commands.capture.rig import Rig
 from calibration.commands.capture.streams import Arrival
 from calibration.store import save

@@ -21,11 +21,10 @@ from calibration.labels.label import CaptureLabels, label_capture
 from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError
-from sim.capture.grips import ROWS_AFTER, ROWS_BEFORE
 from sim.capture.loop import Session, retargeted_of, samples_of
+from sim.capture.retargeted import retargeted_in
 from sim.capture.robot import of_task
-from sim.capture.samples import samples
-from sim.capture.stored import retargeted_in
+from sim.capture.samples import ROWS_AFTER, ROWS_BEFORE, samples
 from sim.capture.things import in_words, names_of, points_in_scene
 from sim.tasks import HOUSEHOLD_TASKS, make_task
 

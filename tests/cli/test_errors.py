@@ -124,7 +124,7 @@ def test_each_command_that_lacks_an_extra_says_how_to_install_it(tmp_path):
 
 
 def test_a_sample_capture_needs_no_torch():
-    alone = "import sys, sim.capture.recorded; sys.exit('torch' in sys.modules)"
+    alone = "import sys, sim.capture.session; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", alone], cwd=ROOT, check=False).returncode == 0
 
 

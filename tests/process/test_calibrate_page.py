@@ -16,9 +16,9 @@ import simplejpeg
 from playwright.sync_api import Page, expect, sync_playwright
 
 from calibration.camera import Intrinsics
+from calibration.coverage import SIDES
 from calibration.detection import detect
 from calibration.store import load, save
-from calibration.tilt import SIDES
 from sim.capture.board_scene import Look, draw_board
 from tests.calibration.board_views import BOARD, PINHOLE
 from tests.calibration.test_view_guide import board_at

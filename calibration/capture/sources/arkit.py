@@ -16,8 +16,7 @@ from scipy.spatial.transform import Rotation
 
 from calibration.camera import Pinhole
 from calibration.capture.sources.axes import LATEST_NS, OPENGL, text_of, trajectory
-from calibration.capture.sources.recording import Recording
-from calibration.capture.sources.video_file import read_video
+from calibration.capture.sources.recording import Recording, read_video
 from calibration.capture.values import DeviceInfo, Imu
 from calibration.trajectory import LIMITED, LOST, OK
 from robot_runtime.errors import InvalidValueError

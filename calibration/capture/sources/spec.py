@@ -12,19 +12,17 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.camera import Intrinsics
-from calibration.capture.sources.aria import read_aria
-from calibration.capture.sources.aria_calibration import RGB
-from calibration.capture.sources.aria_vrs import TURNS, is_vrs, read_aria_vrs
+from calibration.capture.sources.aria import TURNS, is_vrs, read_aria, read_aria_vrs
+from calibration.capture.sources.aria_lens import RGB
 from calibration.capture.sources.arkit import read_arkit
 from calibration.capture.sources.axes import AXES, OPTICAL, UPS, begins_at_identity, ns_of, text_of
 from calibration.capture.sources.euroc import read_euroc
 from calibration.capture.sources.gopro import read_gopro
 from calibration.capture.sources.realsense import read_realsense
 from calibration.capture.sources.record3d import read_record3d
-from calibration.capture.sources.recording import Recording
+from calibration.capture.sources.recording import Recording, read_video
 from calibration.capture.sources.run_log import read_run_log
 from calibration.capture.sources.tum import read_trajectory
-from calibration.capture.sources.video_file import read_video
 from calibration.capture.values import Widths
 from calibration.store import load, pose_from_json
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError

@@ -74,7 +74,7 @@ class CalibrateChest:
         from calibration.board import Board
         from calibration.camera import Intrinsics
         from calibration.chest import from_base_motion, from_hand, from_places
-        from calibration.robot_world import solve_robot_world
+        from calibration.hand_eye import solve_robot_world
         from calibration.store import load
 
         board, camera = load(self.board, Board), load(self.intrinsics, Intrinsics).camera

@@ -25,8 +25,7 @@ from robot_runtime.cli.options import (
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from calibration.hand_eye import HandEye
-    from calibration.robot_world import RobotWorld
+    from calibration.hand_eye import HandEye, RobotWorld
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +182,7 @@ class CalibrateRobotWorld(_ArmViews):
 
     def main(self) -> int:
         need("scipy", "cv2", extras=("calibration",))
-        from calibration.robot_world import solve_robot_world
+        from calibration.hand_eye import solve_robot_world
 
         return self._solved("robot-world", solve_robot_world, _robot_world_rows)
 

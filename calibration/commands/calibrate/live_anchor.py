@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from calibration.commands.calibrate.live_guide import LiveGuide
 from calibration.commands.calibrate.shown import guide_of_anchor
-from calibration.commands.capture.anchor_clip import board_of
-from calibration.commands.capture.anchor_watch import AnchorWatch, AnchorWords
+from calibration.commands.capture.anchor_watch import AnchorWatch, AnchorWords, board_of
 from calibration.commands.capture.rig import Rig, camera_model, load_rig, open_camera, pose_streams
 from calibration.commands.capture.streams import Streams, wait_for
 from robot_runtime.errors import InvalidValueError, UnknownNameError

@@ -88,7 +88,7 @@ class LiveShots:
 
     def by_person(self, num: int) -> Iterator[Shot]:
         """Take shots while the operator moves the arm, until there are `num`, or it is stopped."""
-        from calibration.stillness import Stillness, is_new
+        from calibration.commands.calibrate.shots import Stillness, is_new
 
         standing, taken = Stillness(), list[pin.SE3]()
         stamp_ns, last_line, there = 0, "", None
@@ -139,7 +139,7 @@ class LiveShots:
                 self._say(f"{shot.name}: {glance.problem}")
 
     def _settled(self, name: str, clock: Any) -> Shot:
-        from calibration.stillness import Stillness
+        from calibration.commands.calibrate.shots import Stillness
 
         standing, end_ns = Stillness(), clock.now_ns() + round(SETTLE_S * 1e9)
         while standing.feed((state := self._robot.read()).t_ns, self._hand(state)) < STANDS_NS:

@@ -5,7 +5,7 @@ FOLDER/  poses.csv     picture,px,py,pz,qw,qx,qy,qz     end effector in the arm'
 """
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,47 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pinocchio as pin
 
+from calibration.chain import angle_between
 from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
 from robot_runtime.error_text import reason
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
     from robot_runtime.log.reader import RunLog
+
+
+STILL_M, STILL_RAD = 5e-4, 2e-3
+"""Motion below which an end effector counts as stationary."""
+APART_M, APART_DEG = 0.02, 4.0
+"""Least motion against every other view for a new one."""
+
+
+class Stillness:
+    """Measures for how long an end effector has been stationary, from its poses in order of time."""
+
+    def __init__(self) -> None:
+        self.since_ns = 0
+        """Time at which it came to rest [ns]."""
+        self._there: pin.SE3 | None = None
+
+    def feed(self, t_ns: int, X_AE: pin.SE3) -> int:
+        """Register a pose; returns for how long it has been stationary [ns]."""
+        if self._there is None or not is_near(X_AE, self._there, m=STILL_M, rad=STILL_RAD):
+            self.since_ns, self._there = t_ns, X_AE.copy()
+        return t_ns - self.since_ns
+
+
+def is_new(X_AE: pin.SE3, others: Iterable[pin.SE3]) -> bool:
+    """Whether a view from here differs from all others."""
+    return not any(is_near(X_AE, X, m=APART_M, rad=float(np.deg2rad(APART_DEG))) for X in others)
+
+
+def is_near(X: pin.SE3, Y: pin.SE3, *, m: float, rad: float) -> bool:
+    """Whether two poses differ by less than this in position and rotation."""
+    return bool(np.linalg.norm(X.translation - Y.translation) < m) and (
+        angle_between(X.rotation, Y.rotation) < rad
+    )
+
 
 POSES = "poses.csv"
 COLUMNS = ("picture", "px", "py", "pz", "qw", "qx", "qy", "qz")
@@ -110,8 +145,6 @@ def shots_of_log(log: "RunLog", *, camera: str | None, part: str | None) -> Iter
     InvalidValueError: there are no images, no end effector, or it was never stationary.
     """
     import simplejpeg
-
-    from calibration.stillness import Stillness, is_new
 
     camera = only("camera", camera, log.cameras, str(log.path))
     times, poses = _hand(log, part)

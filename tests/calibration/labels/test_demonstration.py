@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.labels.demonstration import from_base, in_base, labels_of, recomposition_error
-from calibration.labels.hand_clock import HandClock
 from calibration.labels.joined import join
 from calibration.labels.smoothing import Pace, Smoothing
-from calibration.labels.values import LabelConfig, Labels
+from calibration.labels.values import HandClock, LabelConfig, Labels
 from calibration.trajectory import LOST, Trajectory
 from robot_runtime.core.values.transforms import wrap_angle
 from robot_runtime.errors import InvalidValueError

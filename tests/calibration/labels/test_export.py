@@ -12,10 +12,9 @@ from calibration.labels.demonstration import labels_of
 from calibration.labels.export_lerobot import META, Labelled, export_lerobot
 from calibration.labels.export_umi import export_umi
 from calibration.labels.feasibility import feasibility, moved_base, place_robot
-from calibration.labels.hand_clock import HandClock
 from calibration.labels.joined import join
 from calibration.labels.smoothing import Pace
-from calibration.labels.values import LabelConfig
+from calibration.labels.values import HandClock, LabelConfig
 from calibration.store import save
 from calibration.verdict import Verdict
 from robot_runtime.cli import main

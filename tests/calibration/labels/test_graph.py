@@ -5,12 +5,10 @@ import pinocchio as pin
 import pytest
 
 from calibration.camera import Pinhole
-from calibration.labels.correction import Corrected
 from calibration.labels.demonstration import in_frame
-from calibration.labels.graph import correct
+from calibration.labels.graph import Corrected, correct, jumps
 from calibration.labels.sightings import TagSights
 from calibration.labels.values import Drift
-from calibration.labels.wander import jumps
 from calibration.trajectory import LOST, Trajectory
 from robot_runtime.errors import InvalidValueError
 from tests.calibration.labels.walk import Walk, odometry, tie, walk, world

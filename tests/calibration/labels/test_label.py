@@ -6,8 +6,8 @@ import pytest
 
 from calibration.anchor import Anchor
 from calibration.capture.raw import RawCapture
+from calibration.labels.export_lerobot import provenance
 from calibration.labels.label import label_capture
-from calibration.labels.provenance import provenance
 from calibration.labels.values import LabelConfig
 from calibration.store import pose_to_json
 from calibration.verdict import Verdict

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 
 from calibration.capture.raw import CaptureWriter, RawCapture
 from calibration.capture.values import DeviceInfo, Setup
-from calibration.labels.tie import Tie
+from calibration.labels.closure import Tie
 from calibration.trajectory import Trajectory
 
 RATE_HZ = 30.0

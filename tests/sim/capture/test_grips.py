@@ -10,9 +10,20 @@ from hypothesis import strategies as st
 
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar
-from sim.capture.grips import HOVER, ROWS_AFTER, ROWS_BEFORE, SPEED, Grip, grips_of, retry
 from sim.capture.retargeted import RetargetedDemonstration, commanded_width
-from sim.capture.samples import MISS_MAX, MISS_MIN, MISS_UP, samples
+from sim.capture.samples import (
+    HOVER,
+    MISS_MAX,
+    MISS_MIN,
+    MISS_UP,
+    ROWS_AFTER,
+    ROWS_BEFORE,
+    SPEED,
+    Grip,
+    grips_of,
+    retry,
+    samples,
+)
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_S, HORIZON
 from sim.scene.kinematics import R_DOWN

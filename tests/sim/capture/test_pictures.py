@@ -10,15 +10,11 @@ import pytest
 
 from calibration.camera import CameraModel, KannalaBrandt, Pinhole
 from robot_runtime.errors import InvalidValueError
-from sim.capture.drills import lean_take
-from sim.capture.painter import Painter
-from sim.capture.pictures import shutter, snapshot_at
-from sim.capture.prints import add_prints, tag_picture
-from sim.capture.rig import BOARD, CLEAN, NOISY
-from sim.capture.scene import build_scene
-from sim.capture.tags import cube
+from sim.capture.camera_images import Painter, shutter, snapshot_at
+from sim.capture.drills import lean_take, looking
+from sim.capture.rig import CLEAN, NOISY
+from sim.capture.scene import BOARD, build_scene, cube, tag_picture
 from sim.capture.takes import record
-from sim.capture.walks import looking
 from sim.tasks import make_task
 
 X_WB = pin.SE3(np.diag([1.0, -1.0, -1.0]), np.array([0.2, 0.5, 0.7]))
@@ -27,12 +23,7 @@ EYE = pin.SE3(looking((-0.3, -0.1, -0.6)), np.array([0.7, 0.45, 1.22]))
 
 @pytest.fixture(scope="module")
 def rooms() -> tuple[mujoco.MjModel, np.ndarray]:
-    width, height = BOARD.size_m
-    model = build_scene(
-        make_task("fetch"),
-        board_half=(width / 2, height / 2),
-        decorate=lambda spec: add_prints(spec, BOARD),
-    )
+    model = build_scene(make_task("fetch"), has_board=True, prints=True)
     data = mujoco.MjData(model)
     i = model.body("board").mocapid[0]
     data.mocap_pos[i] = X_WB.translation

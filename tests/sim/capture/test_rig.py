@@ -12,16 +12,14 @@ from calibration.capture.raw import RawCapture
 from calibration.trajectory import LOST, OK, Trajectory
 from robot_runtime.errors import InvalidValueError
 from sim.capture import faults as fault
-from sim.capture.clocks import DeviceClock, sample_times
-from sim.capture.drills import anchor_take, sync_take, walk_take
-from sim.capture.measure import anchor_error, clock_error_ns
-from sim.capture.misread import misread
-from sim.capture.rig import BOARD, CLEAN, NOISY, RigConfig
+from sim.capture.cameras import misread
+from sim.capture.drills import X_EH, Script, anchor_take, perform, sync_take, walk_take
+from sim.capture.rig import CLEAN, NOISY, RigConfig
+from sim.capture.scene import BOARD
+from sim.capture.sensors import DeviceClock, Jump, Vio, run_vio, sample_times
 from sim.capture.session import simulate_session
 from sim.capture.takes import Take, record
-from sim.capture.truth import Truth
-from sim.capture.vio import Jump, Vio, run_vio
-from sim.capture.walks import X_EH, Script, perform
+from sim.capture.truth import Truth, anchor_error, clock_error_ns
 
 
 def straight(seconds: float = 20.0, metres: float = 10.0) -> Trajectory:

@@ -4,11 +4,10 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from sim.capture.clips import BOARD_EDGES, anchor_clip, lean_clip, sync_clip, walk_between
+from sim.capture.clips import anchor_clip, lean_clip, sync_clip, visit, walk_between
 from sim.capture.performance import PERIOD_NS, Performance
 from sim.capture.person import person_of
-from sim.capture.scene import PersonScene
-from sim.capture.visit import visit
+from sim.capture.scene import BOARD, PersonScene
 from sim.tasks import make_task
 
 
@@ -34,7 +33,7 @@ def test_nothing_jumps_from_clip_to_clip(session):
 
 def test_both_cameras_see_the_board_from_aside(session):
     clip = _of(session, "anchor")[0]
-    middle = clip.board.act(np.array([BOARD_EDGES[0] / 2, BOARD_EDGES[1] / 2, 0.0]))
+    middle = clip.board.act(BOARD.centre_B)
     half = len(clip.t_ns) // 2
     for path, times in (
         (clip.X_WC, range(0, half, 50)),

@@ -1,10 +1,13 @@
-"""Simulated visual-inertial odometry: the true path in a world of its own, with typical errors.
+"""What a device measures of the truth: clock, visual-inertial odometry, inertial samples, with errors.
+
+    true time t   ──────────┬──────────────────►        all of the simulated session
+    device time   c(t) = t + offset + skew (t - t_0)    what its files contain
 
     V   the odometry's world: z up, its own yaw and origin         dp' = R_z(yaw error) dp + walk
                                                                    p_V = sum of dp', then jumps and noise
 
-Gravity is observed, so roll and pitch do not drift. Within `MAP_M` of a mapped position there is no drift;
-beyond it, yaw and position walk with the root of the path length.
+An odometry observes gravity, so roll and pitch do not drift. Within `MAP_M` of a mapped position there is no
+drift; beyond it, yaw and position walk with the root of the path length.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +19,96 @@ from scipy.spatial.transform import Rotation
 
 from calibration.trajectory import LIMITED, LOST, OK, Trajectory
 from robot_runtime.core.values.action import NS_PER_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceClock:
+    """A device's clock as a function of true time.
+
+    offset_ns: at `t_zero_ns`. skew_ppm: positive runs fast. jumps: (true time, amount) [ns, ns].
+    """
+
+    t_zero_ns: int = 0
+    offset_ns: int = 0
+    skew_ppm: float = 0.0
+    jumps: tuple[tuple[int, int], ...] = ()
+
+    def at(self, t_ns: Int64[np.ndarray, " N"]) -> Int64[np.ndarray, " N"]:
+        """Device times of true times (N,) [ns]."""
+        t_ns = np.asarray(t_ns, dtype=np.int64)
+        skewed = np.rint((t_ns - self.t_zero_ns) * (self.skew_ppm * 1e-6)).astype(np.int64)
+        jumped = sum((np.where(t_ns >= when, by, 0) for when, by in self.jumps), np.zeros_like(t_ns))
+        return t_ns + self.offset_ns + skewed + jumped
+
+
+def draw_clock(rng: np.random.Generator, *, t_zero_ns: int, offset_s: float, skew_ppm: float) -> DeviceClock:
+    """Draw a clock with offset and skew up to these magnitudes [s, parts per million]."""
+    return DeviceClock(
+        t_zero_ns=t_zero_ns,
+        offset_ns=round(rng.uniform(-offset_s, offset_s) * NS_PER_S),
+        skew_ppm=float(rng.uniform(-skew_ppm, skew_ppm)),
+    )
+
+
+def sample_times(
+    rng: np.random.Generator, start_ns: int, stop_ns: int, *, rate_hz: float, jitter_ns: float = 0.0
+) -> Int64[np.ndarray, " N"]:
+    """True times in [start, stop) at which a device samples: a grid of its own phase, with jitter [ns].
+
+    Jitter is clipped to a third of the period, so that times increase.
+    """
+    period = NS_PER_S / rate_hz
+    grid = start_ns + (np.arange(int((stop_ns - start_ns) / period) + 1) + rng.uniform(0.0, 1.0)) * period
+    limit = period / 3.0
+    times = grid + np.clip(rng.normal(0.0, 1.0, len(grid)) * jitter_ns, -limit, limit)
+    times = np.rint(times).astype(np.int64)
+    return times[(times >= start_ns) & (times < stop_ns)]
+
+
+def kept(rng: np.random.Generator, count: int, *, share_dropped: float) -> Int64[np.ndarray, " M"]:
+    """Increasing indices of the samples that are not dropped; the first and the last are kept."""
+    keep = rng.uniform(size=count) >= share_dropped
+    keep[[0, -1]] = True
+    return np.flatnonzero(keep)
+
+
+GRAVITY = np.array([0.0, 0.0, 9.80665])
+"""Specific force on a stationary accelerometer in a world with z up [m/s²]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImuErrors:
+    """Per-axis errors: noise of each sample, and a constant bias [rad/s, m/s²]."""
+
+    gyro_noise: float = 0.0
+    gyro_bias: float = 0.0
+    accelerometer_noise: float = 0.0
+    accelerometer_bias: float = 0.0
+
+
+def run_imu(
+    truth: Trajectory, t_ns: Int64[np.ndarray, " N"], errors: ImuErrors, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "N 3"], Float[np.ndarray, "N 3"]]:
+    """Angular rates and specific forces (N, 3) in the camera's frame at true times within the path.
+
+    truth: X_WC at 200 Hz or finer. Derivatives are central differences over its own samples.
+    """
+    t = (truth.t_ns - truth.t_ns[0]) / 1e9
+    R = Rotation.from_quat(truth.q, scalar_first=True)
+    w = (R[:-1].inv() * R[1:]).as_rotvec() / np.diff(t)[:, None]
+    a = np.gradient(np.gradient(truth.p, t, axis=0), t, axis=0)
+    a_C = R.inv().apply(a + GRAVITY)
+    at, mid = (t_ns - truth.t_ns[0]) / 1e9, 0.5 * (t[1:] + t[:-1])
+    measured_w = _interpolate(at, mid, w) + rng.normal(0.0, 1.0, 3) * errors.gyro_bias
+    measured_a = _interpolate(at, t, a_C) + rng.normal(0.0, 1.0, 3) * errors.accelerometer_bias
+    measured_w += rng.normal(0.0, 1.0, measured_w.shape) * errors.gyro_noise
+    measured_a += rng.normal(0.0, 1.0, measured_a.shape) * errors.accelerometer_noise
+    return measured_w, measured_a
+
+
+def _interpolate(at: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.column_stack([np.interp(at, t, values[:, i]) for i in range(values.shape[1])])
+
 
 MAP_M = 0.8
 """Distance that a camera moves before its map has to grow [m]."""
