@@ -20,6 +20,7 @@ import cv2
 import mujoco
 import numpy as np
 import pinocchio as pin
+from numpy.typing import ArrayLike
 from jaxtyping import Float, UInt8
 
 from calibration.board import DICTIONARIES, Board
@@ -50,7 +51,7 @@ BOARD = Board(columns=8, rows=5, square_m=0.05, marker_m=0.037)
 BOARD_BODY = "board"
 
 
-def optical(position: Sequence[float], target: Sequence[float], up: Sequence[float]) -> pin.SE3:
+def optical(position: ArrayLike, target: ArrayLike, up: Sequence[float]) -> pin.SE3:
     """Pose of a camera at a position that looks at a target [m], with `up` upwards in its image."""
     p = np.array(position)
     z = np.array(target) - p
