@@ -20,8 +20,8 @@ import cv2
 import mujoco
 import numpy as np
 import pinocchio as pin
-from numpy.typing import ArrayLike
 from jaxtyping import Float, UInt8
+from numpy.typing import ArrayLike
 
 from calibration.board import DICTIONARIES, Board
 from robot_runtime.core.values.transforms import quaternion_from_rotation, turn_planar
