@@ -160,6 +160,7 @@ def test_every_module_of_the_runtime_can_be_the_first_and_needs_no_extra():
     assert failures_alone(sorted(need_one)) == {}
 
 
+@pytest.mark.long
 def test_every_module_around_the_runtime_can_be_the_first():
     assert failures_alone(modules_of(*PACKAGES[1:])) == {}
 
@@ -174,6 +175,7 @@ def folder_with_the_same_names(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [

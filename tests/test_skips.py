@@ -23,6 +23,7 @@ def exit_code(folder: Path, code: str, *arguments: str) -> int:
     return subprocess.run(command, cwd=ROOT, capture_output=True).returncode
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["in a test", "in a module"])
 def test_a_skip_is_a_failure_where_nothing_is_missing(name, tmp_path):
     assert exit_code(tmp_path, SKIPPED[name]) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -30,6 +31,7 @@ def test_a_skip_is_a_failure_where_nothing_is_missing(name, tmp_path):
     assert refused in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["listed", "expected to fail"])
 def test_a_listed_reason_is_none(name, tmp_path):
     assert exit_code(tmp_path, SKIPPED[name], "--no-skips") == pytest.ExitCode.OK

@@ -88,16 +88,19 @@ def test_corners_that_lie_otherwise_than_on_the_board_are_called_so(tmp_path, co
     assert main(["calibrate", "anchor", str(capture.path), *to]) == 1
 
 
+@pytest.mark.long
 def test_a_board_in_the_videos_is_found_and_fits(tmp_path):
     capture = filmed(tmp_path)
     assert not capture.corners
     assert said_of_board(capture) == set()
 
 
+@pytest.mark.long
 def test_another_board_in_the_videos_is_named(tmp_path):
     assert said_of_board(filmed(tmp_path, BOARD, fault.SwappedSquares())) == {"wrong-board"}
 
 
+@pytest.mark.long
 def test_labels_of_a_capture_are_refused_for_what_its_videos_show(tmp_path):
     capture = filmed(tmp_path / "swapped", BOARD, fault.SwappedSquares(), demonstrates=True)
     config = LabelConfig(use_tags=False, has_shared_clock=True, chest_height_m=1.4)
@@ -107,6 +110,7 @@ def test_labels_of_a_capture_are_refused_for_what_its_videos_show(tmp_path):
     assert not labels.verdict.ok
 
 
+@pytest.mark.long
 def test_a_board_of_another_size_in_the_videos_is_another_board(tmp_path):
     columns, rows = 9, 7
     capture = filmed(tmp_path, Board(columns=columns, rows=rows, square_m=0.035, marker_m=0.0245))
@@ -117,6 +121,7 @@ def test_a_board_of_another_size_in_the_videos_is_another_board(tmp_path):
     assert not any("swapped" in str(each) for each in about)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_a_board_of_other_squares_is_another_board_and_no_hand_is_out_of_reach(tmp_path, scale):
     recorded(tmp_path)
@@ -155,6 +160,7 @@ def rewritten(capture: RawCapture, role: str, misread) -> RawCapture:
     return RawCapture.open(capture.path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["chest", "hand"])
 @pytest.mark.parametrize("name", MISREAD)
 def test_poses_of_another_convention_are_named_without_an_imu(tmp_path, role, name):
@@ -164,6 +170,7 @@ def test_poses_of_another_convention_are_named_without_an_imu(tmp_path, role, na
     assert found == [name]
 
 
+@pytest.mark.long
 def test_a_hand_whose_world_has_y_up_is_named_by_the_board_alone(tmp_path):
     half = np.sqrt(0.5)  # a turn by -90 degrees about x
     capture = rewritten(
@@ -177,6 +184,7 @@ def test_a_hand_whose_world_has_y_up_is_named_by_the_board_alone(tmp_path):
     assert "y-up" in check_capture(capture, with_checksums=False).verdict.names
 
 
+@pytest.mark.long
 def test_poses_of_another_recording_are_named_and_no_convention_is_blamed(tmp_path):
     rng = np.random.default_rng(0)
     capture = rewritten(recorded(tmp_path), "hand", lambda p, q: (p + rng.normal(0.0, 0.3, 3), q))

@@ -60,6 +60,7 @@ def test_another_board_than_the_printed_one_is_named(pictures, told, says):
     assert says in reason.what
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("columns", "rows"), [(5, 5), (7, 9), (8, 6), (12, 9), (9, 9)], ids=str)
 @CAMERAS
 def test_columns_and_rows_of_another_board_are_read_off_it(camera, columns, rows):

@@ -53,6 +53,7 @@ def test_how_late_pictures_are_stamped_is_found_to_a_millisecond(late_ms):
     assert found.rms_px < 0.3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late_ms", [119.5, 150.0, -150.0, 400.0])
 def test_pictures_far_off_the_poses_are_found_within_the_stated_uncertainty(late_ms):
     path = poses()

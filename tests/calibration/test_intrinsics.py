@@ -45,6 +45,7 @@ def test_a_camera_is_found_to_a_thousandth(camera, model, kind):
     assert found.intrinsics.verdict.ok, str(found.intrinsics.verdict)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("camera", "model"), [(PINHOLE, "pinhole"), (FISHEYE, "fisheye")])
 def test_views_parallel_to_the_picture_are_refused_whatever_focal_length_fits_them(camera, model):
     rng = np.random.default_rng(0)
@@ -65,6 +66,7 @@ def test_views_parallel_to_the_picture_are_refused_whatever_focal_length_fits_th
     assert 0.1 < found.camera.fx / camera.size[1] < 3  # it does not run away
 
 
+@pytest.mark.long
 def test_views_square_to_the_line_of_sight_are_refused():
     verdict = calibrate(BOARD, shown(PINHOLE, 14, tilts=(0.0, 0.15), noise_px=0.2)).intrinsics.verdict
     assert not verdict.ok

@@ -88,6 +88,7 @@ def stretch(p_B: np.ndarray) -> np.ndarray:
     return p_B * (1.01, 1.0, 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shifted", [pan, shake])
 def test_a_rolling_shutter_in_motion_is_refused(shifted):
     verdict = calibrate(BOARD, seen(PINHOLE, 0, shifted=shifted)[0]).intrinsics.verdict
@@ -115,6 +116,7 @@ def test_noise_of_a_good_rig_has_no_pattern(camera, seed, noise_px):
     assert pattern_of(BOARD, views, fitted(camera, views, poses)) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("camera", "model"), [(PINHOLE, "pinhole"), (WIDE, "pinhole"), (FISHEYE, "fisheye")])
 def test_a_good_rig_is_not_refused(camera, model):
     found = calibrate(BOARD, seen(camera, 3, num=18)[0], model).intrinsics

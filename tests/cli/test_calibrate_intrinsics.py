@@ -47,12 +47,14 @@ def calibrate(folder: Path) -> int:
     return main(["calibrate", "intrinsics", str(folder), *files])
 
 
+@pytest.mark.long
 def test_pictures_from_all_sides_give_a_camera_that_is_kept(tmp_path, capsys):
     folder = kept(tmp_path / "good", PINHOLE, (0.3, 0.5))
     assert calibrate(folder) == 0, capsys.readouterr().out
     assert load(folder / "camera.json", Intrinsics).camera.fx == pytest.approx(300.0, rel=0.003)
 
 
+@pytest.mark.long
 def test_pictures_of_two_cameras_are_called_so(tmp_path, capsys):
     folder = kept(tmp_path / "first", PINHOLE, (0.3, 0.5))
     other = kept(
@@ -75,6 +77,7 @@ def test_mirrored_pictures_are_called_so(tmp_path, capsys):
     assert "The images are mirrored" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_pictures_from_the_front_are_refused_with_their_true_tilt(tmp_path, capsys):
     folder = kept(tmp_path / "front", PINHOLE, (0.3, 0.5), is_frontal=True)
     assert calibrate(folder) == 1
@@ -88,6 +91,7 @@ def test_pictures_from_the_front_are_refused_with_their_true_tilt(tmp_path, caps
         load(folder / "camera.json", Intrinsics)
 
 
+@pytest.mark.long
 def test_a_fisheye_calibrated_as_a_pinhole_is_refused_with_the_right_model(tmp_path, capsys):
     folder = kept(tmp_path / "fisheye", FISHEYE, (0.2, 0.35))
     assert calibrate(folder) == 1

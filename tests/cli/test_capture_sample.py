@@ -48,6 +48,7 @@ def found(sample) -> CaptureLabels:
     return label_capture(RawCapture.open(sample))
 
 
+@pytest.mark.long
 def test_a_sample_is_a_capture_whose_demonstrations_can_be_used(sample, capsys):
     assert main(["capture", "check", str(sample)]) == 0
     said = capsys.readouterr().out
@@ -123,6 +124,7 @@ def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sa
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.long
 def test_a_umi_dataset_says_what_is_in_it_and_that_pictures_are_missing(sample, tmp_path, capsys):
     umi = tmp_path / "sample.zarr"
     assert main(["capture", "label", str(sample), "--umi", str(umi)]) == 0
@@ -132,6 +134,7 @@ def test_a_umi_dataset_says_what_is_in_it_and_that_pictures_are_missing(sample, 
     assert not (umi / "data" / "camera0_rgb").exists()
 
 
+@pytest.mark.long
 def test_labels_without_an_output_say_that_no_dataset_was_written(sample, capsys):
     assert main(["capture", "label", str(sample)]) == 0
     assert "no dataset was written: --output FOLDER makes one" in capsys.readouterr().out
@@ -145,6 +148,7 @@ def test_tasks_that_are_offered_for_captures_are_those_of_mobile_robots(command,
     assert "--task {" + ",".join(sorted(HOUSEHOLD_TASKS)) + "}" in said
 
 
+@pytest.mark.long
 def test_labels_of_another_pace_are_refused_before_anything_is_labelled(sample, dataset, tmp_path, capsys):
     command = [
         "capture",
@@ -163,6 +167,7 @@ def test_labels_of_another_pace_are_refused_before_anything_is_labelled(sample, 
     assert "demonstration" not in said.out
 
 
+@pytest.mark.long
 def test_a_policy_is_told_where_things_are_from_the_first_row_whenever_they_were_first_seen(found):
     """A thing that stands where it is was there before: labels whose scene began late had little to learn."""
     scene = of_task("fetch").scene
@@ -263,6 +268,7 @@ def test_labels_are_of_one_task_and_all_of_a_person(dataset, tmp_path, capsys, m
     assert "they are of one --task, and all of them a person's" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_frames_of_labels_are_learned_from_beside_and_without_joints(dataset, tmp_path, capsys):
     policy = tmp_path / "policy"
     command = ["train", "--task", "fetch", "--dataset", str(dataset), "--output", str(policy)]

@@ -28,6 +28,7 @@ def of(kind: type[Stages] = Stages) -> Stages:
     return kind(counted(with_notes=True), 7)
 
 
+@pytest.mark.long
 def test_a_recording_goes_on_after_the_last_demonstration_and_is_not_made_again(tmp_path):
     folder = tmp_path / "session"
     (folder / "capture").mkdir(parents=True)  # as an earlier demo leaves it

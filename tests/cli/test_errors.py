@@ -123,6 +123,7 @@ def test_each_command_that_lacks_an_extra_says_how_to_install_it(tmp_path):
     assert all(extras in line for extras, line in zip(others.values(), said, strict=True)), said
 
 
+@pytest.mark.long
 def test_a_sample_capture_needs_no_torch():
     alone = "import sys, sim.capture.session; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", alone], cwd=ROOT, check=False).returncode == 0

@@ -213,6 +213,7 @@ def two_and_three_episodes(tmp_path_factory):
     return folders
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["", "another one"])
 @pytest.mark.parametrize("published", range(6))
 def test_a_recording_that_ends_while_an_episode_gets_its_names_leaves_those_before_it(

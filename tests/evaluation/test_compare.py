@@ -33,6 +33,7 @@ def states(q: np.ndarray, period_ns: int = 10 * MS) -> list[RobotState]:
     ]
 
 
+@pytest.mark.long
 def test_the_figures_of_a_log_are_those_of_the_run(tmp_path):
     env, policy = TaskEnv("track", control_period_ns=10 * MS), SinePolicy()
     log = LogConfig(folder=tmp_path)

@@ -19,6 +19,7 @@ def run(tmp_path, *options: str, policy: str = f"{POLICY}:policy") -> subprocess
     )
 
 
+@pytest.mark.long
 def test_what_an_env_raises_is_shown_once_with_its_seed_and_its_step(tmp_path):
     (tmp_path / "fragile.py").write_text(
         "from tests.evaluation.points import Point\n"
@@ -68,6 +69,7 @@ def test_an_own_class_with_gymnasiums_interface_is_told_its_time_limit_in_a_file
     assert (summary["return"], summary["success"]) == (7.0, None)
 
 
+@pytest.mark.long
 def test_the_table_shows_what_is_not_zero_and_says_so_of_an_env_without_success(tmp_path):
     (tmp_path / "silent.py").write_text(
         "import robot_runtime as rr\nfrom tests.evaluation.points import Point\n"
@@ -94,6 +96,7 @@ def test_the_example_is_short_and_is_evaluated_under_latency(tmp_path):
     assert [episode["seed"] for episode in data["episodes"]] == [10_000, 10_001, 10_002, 10_003]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -36,6 +36,7 @@ def server():
         yield server
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_results_over_the_wire_are_those_of_one_process(server, method):
     here = evaluate(goal_policy(), Point(), method=method, trace="spikes", seeds=range(2))

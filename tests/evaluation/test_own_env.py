@@ -75,6 +75,7 @@ def test_before_the_first_answer_a_place_is_held_where_it_was_measured():
     assert np.array_equal(env.told[0], at)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", PLAIN)
 def test_every_plain_method_runs_and_the_same_seeds_give_the_same_actions(method):
     done = [evaluate(goal_policy(), Point, method=method, trace="spikes", seeds=range(3)) for _ in range(2)]

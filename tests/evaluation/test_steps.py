@@ -106,6 +106,7 @@ def test_past_its_episode_a_step_is_not_repeated():
     np.testing.assert_array_equal(last.rows, [[0.75], [0.0], [0.0]])
 
 
+@pytest.mark.long
 def test_a_user_records_trains_and_evaluates_with_three_commands(tmp_path, capsys):
     """With few steps: what is held is the way, and that the policy has learned something."""
     pytest.importorskip("torch")

@@ -44,6 +44,7 @@ def recorded(tmp_path_factory) -> tuple[Episode, RunLog]:
     return episode, RunLog.open(next(folder.iterdir()))
 
 
+@pytest.mark.long
 def test_what_succeeded_succeeds_again_on_the_same_way_at_the_same_times(recorded):
     before, log = recorded
     after = played(PlayedPolicy(RecordedWay.of(log)), "pick_place")
@@ -112,6 +113,7 @@ of = "fr3"
 """
 
 
+@pytest.mark.long
 def test_a_robot_is_moved_along_a_log_and_one_that_may_not_go_so_fast_is_refused(
     tmp_path_factory, tmp_path, capsys
 ):

@@ -30,6 +30,7 @@ def episode_and_log(tmp_path_factory) -> tuple[Episode, RunLog]:
     return played, RunLog.open(path)
 
 
+@pytest.mark.long
 def test_every_tick_is_in_the_log_as_it_was(episode_and_log):
     episode, log = episode_and_log
     rows = list(log.ticks())

@@ -66,6 +66,7 @@ def on_a_network(entries: list, *, queue_ns: int, infer_ns: int, sent_ns: int, a
     return out
 
 
+@pytest.mark.long
 def test_each_stage_takes_as_long_as_it_was_made_to(entries):
     told = on_a_network(entries, queue_ns=7 * MS, infer_ns=30 * MS, sent_ns=MS, arrived_ns=4 * MS)
     journeys = list(stages_of(told))

@@ -43,6 +43,7 @@ def test_what_the_environment_says_goes_before_what_is_usual(tmp_path: Path, mon
     assert not usual_folder().exists()
 
 
+@pytest.mark.long
 def test_what_torch_cannot_compile_is_said_in_a_sentence_with_the_folder_to_remove(
     tmp_path: Path,
 ):

@@ -103,6 +103,7 @@ def folder(trained, tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_what_is_seen_is_known_and_what_is_not_is_known_to_be_unknown(trained):
     estimator, errors = trained
     assert 0.3 < errors["demonstrations_z"] < 3.0
@@ -274,6 +275,7 @@ def test_the_likelihood_is_least_where_the_deviation_is_the_error():
     assert float(log_std[loss.argmin()].exp()) == pytest.approx(0.3, rel=0.02)
 
 
+@pytest.mark.long
 def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
     policy = load_policy(folder)
     assert policy.info.schema.cameras == EYES

@@ -79,6 +79,7 @@ def test_inference_leaves_torch_as_it_was(toy_policy: FlowPolicy) -> None:
 NUM_STEPS = 5  # the toy's own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", [RtcGuidance(), RtcGuidance(exact_jacobian=False), BestOfSamples()])
 @pytest.mark.parametrize("side", [-1, 1])
 def test_samplers_that_need_no_training_keep_to_the_way_that_was_planned(

@@ -1,6 +1,7 @@
 """Demonstrations told in other rows."""
 
 import numpy as np
+import pytest
 
 from policies.flow.labels import relabelled
 from robot_runtime.core.values.action import ActionChunk
@@ -9,6 +10,7 @@ from sim.demonstrations.demonstrations import collect
 from sim.experts.mobile import MOBILE_SPEC, WORLD_SPEC
 
 
+@pytest.mark.long
 def test_rows_in_the_world_lead_to_the_same_commands():
     demonstrations = collect("fetch", num_episodes=1, seed=1)[::40]
     assert len(demonstrations) > 4

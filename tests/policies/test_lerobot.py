@@ -73,6 +73,7 @@ def ask(policy, seen: Observation, *, seed: int = 0) -> np.ndarray:
     )
 
 
+@pytest.mark.long
 def test_it_learns_and_is_served_as_any_policy(trained):
     folder, losses = trained
     assert losses[-1] < 0.9 * losses[5]

@@ -57,6 +57,7 @@ def test_a_step_that_names_a_class_is_refused_and_its_command_is_not_run(folder:
     assert not marker.exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", [BEFORE, AFTER])
 @pytest.mark.parametrize(
     ("entry", "words"),
@@ -210,6 +211,7 @@ def merged(old: dict, new: dict) -> dict:
     return old | both
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -114,6 +114,7 @@ def make_steps(config, folder: Path):
     return make_pre_post_processors(config, pretrained_path=str(folder))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "part",
     [

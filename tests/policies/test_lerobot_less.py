@@ -199,6 +199,7 @@ def test_a_camera_that_is_not_there_is_not_encoded_and_rows_are_lerobot_s(kind, 
 # ---- prompts -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompts_without_their_padding_give_lerobot_s_rows(kind, tmp_path: Path):
     with narrow_pi(kind if kind != "smolvla" else "pi0", tmp_path / "vlm"):
@@ -280,6 +281,7 @@ def test_a_prompt_longer_than_the_policy_s_is_cut_which_the_log_says_once(caplog
     assert said.startswith("a prompt has 20 tokens, of which the policy reads the first 12")
 
 
+@pytest.mark.long
 def test_nothing_is_compiled_for_any_prompt_or_batch_once_a_server_says_that_all_is_warm(
     tmp_path: Path, monkeypatch
 ):

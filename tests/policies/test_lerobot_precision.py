@@ -66,6 +66,7 @@ def rounded(checkpoint):
     return checkpoint.load(dtype="bfloat16")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "part",
     [

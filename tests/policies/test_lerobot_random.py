@@ -59,6 +59,7 @@ def chunks(policy, network: LeRobotFlow, part) -> np.ndarray:
     return [progress.rows for progress in ChunkSampler(network).run(batch, part)][-1]
 
 
+@pytest.mark.long
 def test_every_stage_is_timed_and_has_a_floor(policy):
     peak = peak_of(torch.device("cpu"), torch.float32)
     times = stage_times(policy, network_of(policy), 2, n=2) | {LEROBOT: lerobots_times(policy, 2, n=2)}
@@ -97,6 +98,7 @@ def test_without_a_gpu_there_are_no_kernels_to_count(policy):
     assert kernels_of_chunk(policy, network_of(policy), 1) is None
 
 
+@pytest.mark.long
 def test_more_robots_raise_the_floor_of_what_computes_and_hardly_that_of_what_reads(policy):
     peak = peak_of(torch.device("cpu"), torch.float32)
     one, many = floor(policy, 1, peak), floor(policy, 64, peak)
@@ -104,6 +106,7 @@ def test_more_robots_raise_the_floor_of_what_computes_and_hardly_that_of_what_re
     assert many["prefill"] == pytest.approx(64 * one["prefill"], rel=0.5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["smolvla", "pi0", "pi05"])
 def test_what_is_fused_and_compiled_gives_the_same_rows(kind, monkeypatch):
     policy = random_policy(kind, is_small=True, num_cameras=2, device="cpu")
@@ -126,6 +129,7 @@ def test_a_chunk_as_one_graph_is_timed_as_a_whole(monkeypatch):
     assert "parts_over_whole" not in chunk
 
 
+@pytest.mark.long
 def test_a_cpu_without_bfloat16_is_measured_in_float32(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     figures = tmp_path / "gpu.json"

@@ -157,6 +157,7 @@ def observation(policy, seed: int) -> Observation:
     )
 
 
+@pytest.mark.long
 def test_what_it_needs_and_gives_is_read_from_its_own_files(folder: Path):
     policy = load_policy(folder)
     assert policy.info.action_spec.fields == (JointPosition(2), GripperWidth())
@@ -166,10 +167,12 @@ def test_what_it_needs_and_gives_is_read_from_its_own_files(folder: Path):
     assert seen == (({}, 2) if folder.name.startswith(BLIND) else ({"wrist": (96, 96)}, 0))
 
 
+@pytest.mark.long
 def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
     check_rows(folder, ("observation.images.wrist",))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "pictures"),
     [
@@ -214,6 +217,7 @@ def check_rows(folder: Path, pictures: tuple[str, ...]) -> None:
 FOLLOWED = 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["diffusion", "diffusion-scene", "multi_task_dit", "vqbet"])
 def test_rows_are_lerobots_own_loops_for_a_whole_episode(kind: str, tmp_path: Path):
     """Its loop sees every step; ours keeps frames and asks every six steps."""
@@ -254,6 +258,7 @@ def as_theirs(seen: Observation, pictures: tuple[str, ...] = ("observation.image
     return batch
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheduler", ["DDPM", "DDIM"])
 def test_a_seed_becomes_the_noise_that_lerobot_draws_from_a_generator_of_it(
     scheduler: str, tmp_path: Path, monkeypatch
@@ -285,6 +290,7 @@ def test_a_seed_becomes_the_noise_that_lerobot_draws_from_a_generator_of_it(
         np.testing.assert_allclose(answer.rows, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_batches_change_nothing_and_seeds_decide(folder: Path):
     policy = load_policy(folder)
     requests = [ChunkRequest(observation=observation(policy, i), seed=i) for i in range(3)]

@@ -78,6 +78,7 @@ def progress(network, batch: Batch, part) -> list[tuple[int, list[int], np.ndarr
     return out
 
 
+@pytest.mark.long
 def test_a_chunk_as_one_gives_the_rows_of_its_steps_when_they_are_final(policy, uncompiled):
     network = flow_of(policy)
     batches = {
@@ -101,6 +102,7 @@ def nothing(given, *, tensor=torch.tensor, **how):
     return tensor(given, **how)
 
 
+@pytest.mark.long
 def test_all_that_the_host_decides_is_in_the_buffers(policy, uncompiled):
     """What is traced once, as a graph is recorded, gives other robots' rows from their numbers alone."""
     network, part = flow_of(policy, is_compiled=True, is_whole=True), HorizonAwareSchedule(num_steps=2)

@@ -64,6 +64,7 @@ def ask(policy: FlowPolicy, part: SamplerPart) -> np.ndarray:
     )
 
 
+@pytest.mark.long
 def test_a_policy_declares_what_its_recipe_trained_for(policy: FlowPolicy, recipe: Recipe) -> None:
     assert set(policy.info.capabilities.samplers) == {*UNTRAINED, *TRAINED_FOR[recipe]}
     assert policy.info.capabilities.max_inference_delay == recipe.max_delay

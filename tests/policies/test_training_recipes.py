@@ -71,6 +71,7 @@ RECIPES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_a_recipe_trained_from_scratch_lowers_its_loss_and_is_saved(recipe: Recipe, tmp_path: Path) -> None:
     trained, losses = fit(tmp_path / "policy", replace(CONFIG, recipe=recipe))
@@ -79,6 +80,7 @@ def test_a_recipe_trained_from_scratch_lowers_its_loss_and_is_saved(recipe: Reci
     assert trained.training["recipe"]["max_delay" if recipe.max_delay else "name"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -87,6 +87,7 @@ class OnFakeGpu:
         return rows.numpy()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
 def test_no_step_looks_at_what_the_device_has_yet_to_compute(
     part: SamplerPart, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ def test_every_number_has_a_range_and_every_path_says_what_it_is_for():
     assert [str(option) for option in checked if not option.rules] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e18", "x", ""])
 def test_numbers_that_mean_nothing_are_refused_with_the_name_of_the_option(value, tmp_path, capsys):
     for option in OPTIONS:

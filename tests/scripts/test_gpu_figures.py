@@ -14,6 +14,7 @@ from scripts.bench import gpu_figures
 from scripts.bench.gpu_figures import SETTINGS, Options, Setting, measure
 
 
+@pytest.mark.long
 def test_settings_are_measured_while_there_is_time_and_the_rest_is_named(tmp_path, monkeypatch):
     again = []
     monkeypatch.setattr(gpu_figures, "second_time", lambda setting, args: again.append(setting))

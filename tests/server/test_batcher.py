@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -301,6 +302,7 @@ def test_two_robots_that_ask_as_soon_as_they_are_answered_come_to_meet_in_one_ba
         assert np.median(response_ms) <= 100 + WAIT_SHARE * 100
 
 
+@pytest.mark.long
 @given(
     starts=st.lists(st.integers(0, 300), min_size=2, max_size=12),
     alone=st.integers(5, 60),

@@ -141,6 +141,7 @@ def test_what_has_grown_old_before_it_was_dropped_is_freed_some_rounds_later(mon
         assert gone() is None
 
 
+@pytest.mark.long
 def test_loading_policies_anew_lets_what_they_replace_be_freed():
     old = Node()
     gone = weakref.ref(old)

@@ -125,6 +125,7 @@ def test_a_delay_counts_from_the_capture_in_its_slot():
     assert [t for t, _ in arrivals_ms(server)] == [150, 350]
 
 
+@pytest.mark.long
 def test_a_robot_waits_for_a_lost_answer_as_long_as_the_deadline_and_a_row(monkeypatch):
     delays = np.full(200, 100 * NS_PER_MS)
     delays[40:44] = LOST  # 2.0 s to 2.2 s: one request of those that are made every 200 ms
@@ -140,6 +141,7 @@ def test_a_robot_waits_for_a_lost_answer_as_long_as_the_deadline_and_a_row(monke
     assert set(gaps_ms[:-1]) == {200}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["synchronous", "naive", "committed-prefix"])
 def test_episodes_side_by_side_come_out_as_one_by_one(method, monkeypatch):
     monkeypatch.setattr(Track, "episode_s", 4.0)

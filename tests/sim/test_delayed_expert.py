@@ -11,6 +11,7 @@ from sim.tasks import make_task
 MS = 1_000_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["track", "pick_place", "strike", "conveyor"])
 def test_without_delay_it_is_the_expert(name, request):
     world = request.getfixturevalue(f"{name}_world")
@@ -22,6 +23,7 @@ def test_without_delay_it_is_the_expert(name, request):
             assert delayed.completion_s == pytest.approx(plain.completion_s, abs=0.15)
 
 
+@pytest.mark.long
 def test_two_arms_are_led_late_as_one_arm_is():
     world = World(make_task("handover"))
     assert run_expert(world, seed=10_000).success
@@ -32,6 +34,7 @@ def test_two_arms_are_led_late_as_one_arm_is():
     np.testing.assert_allclose(late[2][:7], late[0][:7], atol=5e-3)  # stands until the first answer
 
 
+@pytest.mark.long
 def test_success_falls_with_the_delay(strike_world):
     """Where the expert itself succeeds: with which seeds, a processor's rounding decides now and then."""
     seeds = list(islice((s for s in count(10_000) if run_expert(strike_world, seed=s).success), 15))
@@ -45,6 +48,7 @@ def test_success_falls_with_the_delay(strike_world):
     assert rates[0] > rates[1] > rates[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delay_ms", [0, 130, 400])
 def test_reactions_take_the_delay_and_at_most_one_row_more(track_world, delay_ms):
     score = run_delayed_expert(track_world, seed=10_000, delay=constant_delay(delay_ms * MS))

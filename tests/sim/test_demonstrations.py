@@ -13,6 +13,7 @@ from sim.tasks.drawer import HANDLE_RADIUS
 from sim.tasks.household import CUP_RADIUS
 
 
+@pytest.mark.long
 def test_demonstrations_do_not_depend_on_the_number_of_processes():
     alone = collect("pick_place", num_episodes=2, seed=5, num_workers=1)
     together = collect("pick_place", num_episodes=2, seed=5, num_workers=2)
@@ -23,6 +24,7 @@ def test_demonstrations_do_not_depend_on_the_number_of_processes():
         assert np.array_equal(a.observation.environment_state, b.observation.environment_state)
 
 
+@pytest.mark.long
 def test_label_is_what_the_expert_plans_from_the_stored_observation():
     calls: list[tuple[int, int]] = []
     samples = collect(
@@ -46,6 +48,7 @@ def test_row_zero_continues_the_motion_the_arm_is_in():
         assert np.abs(sample.rows[0, :7] - state.q - 0.03 * state.dq).max() < 0.1
 
 
+@pytest.mark.long
 def test_what_is_committed_is_what_the_robot_was_commanded_and_some_of_it_is_to_stand():
     samples = collect("track", num_episodes=6, seed=3)
     at_start = [sample for sample in samples if sample.observation.state.t_ns == 0 and sample.num_committed]

@@ -58,6 +58,7 @@ def tiny_head(*, scale: float) -> CorrectionHead:
     return CorrectionHead(action_spec=ACTION_SPEC, lead=1, max_age=20, arrays=arrays)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_the_same_seed_gives_the_same_commands_to_the_last_bit(method, monkeypatch):
     monkeypatch.setattr(Track, "episode_s", 3.0)
@@ -113,6 +114,7 @@ def test_a_head_that_adds_nothing_changes_no_bit_and_one_that_adds_something_doe
     assert moved.summary["requests_per_s"] == plain.summary["requests_per_s"]  # it costs the server nothing
 
 
+@pytest.mark.long
 def test_a_perfect_head_lowers_the_error_that_lateness_makes():
     """Not to nothing: a correction comes in over a row, as hard as the arm may be accelerated."""
     errors = {
@@ -143,6 +145,7 @@ def test_the_expert_succeeds_through_the_executor_without_delay(task):
     assert result.summary["stalled_s"] == 0.0
 
 
+@pytest.mark.long
 def test_a_late_expert_follows_the_target_far_better_than_one_that_stops_to_think():
     scores = {}
     for method in ("committed-prefix", "synchronous"):

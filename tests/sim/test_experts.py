@@ -6,6 +6,7 @@ from sim.experts import make_expert
 from sim.tasks import TABLE_TASKS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows_per_plan", [1, 4])
 @pytest.mark.parametrize("task", ["conveyor", "strike"])
 def test_expert_without_delay_succeeds(task, rows_per_plan, request):

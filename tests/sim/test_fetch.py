@@ -32,6 +32,7 @@ def test_what_is_seen_is_seen_from_the_base(rooms):
     assert rooms.model.geom("chassis").size[0] + 0.2 < DOOR_HALF
 
 
+@pytest.mark.long
 def test_the_expert_fetches_the_cup_under_latency_with_odometry_that_drifts():
     """By another method than in `test_household`."""
     episode = run_episode(

@@ -27,6 +27,7 @@ def to_cup(seen: Observation) -> np.ndarray:
     return seen.environment_state[:3] - seen.state.X_BE.translation
 
 
+@pytest.mark.long
 def test_the_same_arguments_give_the_same_glimpses(demonstrated):
     for one, other in zip(look(demonstrated, 4), look(demonstrated, 6), strict=False):
         np.testing.assert_array_equal(one.environment_state, other.environment_state)

@@ -165,6 +165,7 @@ class DropsAt:
         self._scorer.on_tick(t_ns, world, command, t_obs_ns)
 
 
+@pytest.mark.long
 def test_a_cube_that_the_receiver_drops_has_to_be_passed_again(world, monkeypatch):
     task, made = world.task, []
 
@@ -180,6 +181,7 @@ def test_a_cube_that_the_receiver_drops_has_to_be_passed_again(world, monkeypatc
     assert score.metrics["num_drops"] >= 1.0
 
 
+@pytest.mark.long
 def test_the_expert_passes_the_cube_on(world):
     scores = [run_expert(world, seed=seed, rows_per_plan=4) for seed in range(3)]
     assert all(score.success for score in scores)
@@ -194,6 +196,7 @@ def demonstrated(world) -> list[Demonstration]:
     return kept
 
 
+@pytest.mark.long
 def test_demonstrations_of_two_arms_come_out_of_a_file_as_they_went_in(demonstrated, tmp_path):
     save_demonstrations(tmp_path / "two.npz", demonstrated)
     loaded = load_demonstrations(tmp_path / "two.npz")
@@ -220,6 +223,7 @@ def test_a_network_is_shown_both_arms_in_the_order_of_the_schema(world, demonstr
     assert make_dataset(demonstrated, told.schema, told.spec, told.features).rows.shape[1:] == (32, 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delay_ms", [0, 300])
 def test_the_expert_passes_the_cube_on_through_executor_limits_and_delay(delay_ms):
     policy = ExpertPolicy("handover")

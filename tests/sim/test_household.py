@@ -81,6 +81,7 @@ def test_a_plan_goes_on_from_what_is_committed(rooms):
     assert np.abs(np.diff(expert.plan(observation, led)[:, 0])).max() < 0.08
 
 
+@pytest.mark.long
 def test_the_expert_does_it_under_latency_with_odometry_that_drifts(rooms):
     name = rooms.task.name
     episode = run_episode(

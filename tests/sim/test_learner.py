@@ -99,6 +99,7 @@ def test_a_policy_that_cannot_drive_this_robot_or_knows_no_commitments_is_refuse
         Learner(plain, robot=plain.info.schema, seed=0)
 
 
+@pytest.mark.long
 def test_a_policys_own_way_is_recorded_as_a_user_asks_for_it(tmp_path, capfd):
     pytest.importorskip("datasets", reason="writes LeRobot datasets")
     from policies.lerobot.data import load_dataset
@@ -123,6 +124,7 @@ class _OpenHanded:
         return rows
 
 
+@pytest.mark.long
 def test_where_a_learner_fails_is_kept_and_where_only_disturbances_lead_is_not(monkeypatch):
     world = World(make_task("fetch"))
     assert any(disturbed_episode(world, seed=0, episode=i) is None for i in range(10))

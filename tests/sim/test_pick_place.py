@@ -54,6 +54,7 @@ def test_hand_through_the_wall_fails_the_episode(pick_place_world):
     assert pick_place_world.kinematics.forward(pick_place_world.q).translation[1] < 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows_per_plan", [1, 8])
 def test_expert_succeeds_and_uses_both_sides_of_the_wall(pick_place_world, rows_per_plan):
     scores = [

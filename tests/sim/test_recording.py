@@ -47,6 +47,7 @@ def recorded(folder, capfd) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(recorded, tmp_path, capfd):
     folder = tmp_path / "seeing"
     few = ("--random-views", "20", "--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
@@ -69,6 +70,7 @@ def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(r
     assert np.isfinite(rows).all()
 
 
+@pytest.mark.long
 def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_without_pictures(
     recorded, tmp_path, capfd
 ):
@@ -136,6 +138,7 @@ def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded)
     assert load_policy(tmp_path / "seeing").info.schema.cameras == {"overview": (48, 48)}
 
 
+@pytest.mark.long
 def test_two_arms_are_recorded_by_name_and_a_policy_learns_from_them(tmp_path, recorded, capfd):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -195,6 +198,7 @@ def test_a_policy_of_another_task_to_go_on_from_is_refused_before_anything_is_le
     assert not output.exists()
 
 
+@pytest.mark.long
 def test_a_policy_that_is_told_the_scene_learns_where_it_led_itself_without_pictures(tmp_path, capfd):
     own, output = tmp_path / "own", tmp_path / "told"
     few = ["--task", "fetch", "--output", str(own), "--episodes", "1", "--seed", "5", "--cameras"]

@@ -1,6 +1,7 @@
 """What the servos of a simulated arm turn its joints with, measured under a name of its own."""
 
 import numpy as np
+import pytest
 
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.policy import policy
@@ -28,6 +29,7 @@ def test_an_arm_that_is_led_away_is_turned_there_and_at_rest_only_its_weight_wou
     assert sim_robot(track_world, clock, has_torques=True).schema().measured == {"arm_torques": 7}
 
 
+@pytest.mark.long
 def test_a_policy_that_feels_is_shown_the_torques_in_simulated_time_too():
     spec = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=16, dt_ns=50 * MS)
     shown = []

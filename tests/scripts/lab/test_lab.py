@@ -116,6 +116,7 @@ def test_nothing_is_run_twice(tmp_path, monkeypatch):
     assert ran == [(100.0, 10_000), (100.0, 10_003), (200.0, 10_000)]
 
 
+@pytest.mark.long
 def test_a_refused_cell_is_reported_and_not_kept(tmp_path):
     wrong = cell(task="pick_place", episodes=1)
     results = ResultsFile(tmp_path / "cells.jsonl")
@@ -236,6 +237,7 @@ def test_calls_are_worth_the_points_that_they_gain_over_naive():
     assert cells["committed-prefix"] == "–"
 
 
+@pytest.mark.long
 def test_every_method_has_a_look_of_its_own(tmp_path):
     style = Style(list(METHODS))
     looks = {(style.colour(name), style.marker(name)) for name in METHODS}

@@ -44,6 +44,7 @@ def test_policies_are_found_where_they_are_or_named_with_the_command_that_makes_
     )
 
 
+@pytest.mark.long
 def test_a_missing_policy_is_trained_after_those_it_goes_on_from(tmp_path):
     masked = find_policy(tmp_path, "track", "masked", 7)
     assert isinstance(masked, MissingPolicy)

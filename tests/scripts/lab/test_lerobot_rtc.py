@@ -228,6 +228,7 @@ def test_a_lost_request_costs_its_deadline_and_their_pause(track_checkpoint):
     assert peer.policy.requests[1].t_ns == (10 + 1000 + 500) * MS
 
 
+@pytest.mark.long
 def test_an_empty_queue_leaves_the_arm_where_it_was_told_to_be():
     episode = run_peer_episode(
         "track",
@@ -251,6 +252,7 @@ def test_a_delay_as_long_as_a_chunk_never_moves_the_arm(track_checkpoint):
     assert unused == [len(peer.policy.requests) - 2]  # one is the newest answer, one is under way
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", [Variant.INTERPOLATED])
 def test_the_same_seed_gives_the_same_commands_to_the_last_bit(variant):
     digests = {

@@ -173,6 +173,7 @@ def test_a_curve_has_points_only_where_all_its_tasks_were_run():
     assert list(points([alone, here], ["fetch"])) == [0, 300]
 
 
+@pytest.mark.long
 def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path, capsys):
     common = ("--tasks", "fetch", "--networks", "flow", "--labels", "world", "--splices", "time-aligned")
     command = [

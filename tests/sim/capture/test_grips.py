@@ -216,6 +216,7 @@ def test_a_cup_that_is_beside_its_place_is_carried_there_before_it_is_let_go():
         assert (off[opens] < 0.012).all()
 
 
+@pytest.mark.long
 @examples(30)
 @given(lost=st.integers(0, N - 1), length=st.integers(1, 6), said=st.sampled_from([0.0, np.nan]))
 def test_widths_that_are_not_known_are_not_taken_for_a_grip(lost, length, said):
@@ -313,6 +314,7 @@ def test_what_is_too_short_for_a_sample_has_none(num):
     assert len(samples(short, np.random.default_rng(0), missed=1)) <= num
 
 
+@pytest.mark.long
 @examples(30)
 @given(end=st.integers(HOLDS + 2, N))
 def test_a_demonstration_may_end_anywhere_after_its_grip(end):

@@ -17,6 +17,7 @@ def fetched() -> Performance:
     return perform("fetch", 3, film=False)
 
 
+@pytest.mark.long
 def test_a_person_brings_the_cup_to_the_tray(fetched: Performance) -> None:
     assert fetched.success
     assert 5.0 < fetched.duration_s < 30.0

@@ -31,6 +31,7 @@ def rooms() -> tuple[mujoco.MjModel, np.ndarray]:
     return model, np.concatenate([data.qpos, np.hstack([data.mocap_pos, data.mocap_quat]).ravel()])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "lens",
     [

@@ -24,6 +24,7 @@ def _of(session: list[Performance], kind: str) -> list[Performance]:
     return [clip for clip in session if clip.kind == kind]
 
 
+@pytest.mark.long
 def test_nothing_jumps_from_clip_to_clip(session):
     for p in (np.concatenate([clip.X_WC.p for clip in session]), np.concatenate([c.X_WE.p for c in session])):
         speed = np.linalg.norm(np.diff(p, axis=0), axis=1) / (PERIOD_NS / 1e9)

@@ -101,6 +101,7 @@ def late_third(k: int) -> int:
     return (380 if k == 3 else 100) * MS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_run", "overlap", "latency_ns"),
     [
