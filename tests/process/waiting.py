@@ -7,7 +7,7 @@ from collections.abc import Callable
 WITHIN_S = 60.0
 
 
-def wait_until[T](condition: Callable[[], T], *, within_s: float = WITHIN_S) -> T:
+def wait_until[T](condition: Callable[[], T], within_s: float = WITHIN_S) -> T:
     """The first true value of a condition; fails if there is none in time."""
     deadline_s = time.monotonic() + within_s
     while not (found := condition()):
