@@ -207,6 +207,7 @@ class Runner:
         self._mode = self.executor.mode
         self._end_ns: int | None = None
         self._stands_still = self._is_broken = self._is_error_reported = self._is_ending = False
+        self._end_cause = Cause.STOP_REQUESTED
         self._is_cut_off = False
         self._should_stop: Callable[[], bool] = lambda: False
 
@@ -333,6 +334,8 @@ class Runner:
                 log=log,
             )
             self._step.begin(now_ns)
+            if self._is_ending:  # stopped before it began: the reset above must not undo that
+                self.executor.stop(self._end_cause)
             self._mode = self.executor.mode
             self._period_ns, self._late_cause = round(NS_PER_S / config.control_hz), LateCause()
             self._pacer = Pacer(config.clock, period_ns=self._period_ns)
@@ -406,7 +409,7 @@ class Runner:
 
     def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
         """Bring the robot to rest, tick by tick, and end the run there. cause: one of `ENDS`."""
-        self._is_ending = True
+        self._end_cause, self._is_ending = cause, True
         self.executor.stop(cause)
 
     def cut_off(self) -> None:

@@ -14,7 +14,7 @@ from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.commands.run import Run, refuse_fault
 from robot_runtime.core.executor import Phase
-from robot_runtime.core.safety import Mode
+from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import BaseTwist, EndEffectorPose, GripperWidth, JointCommand
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import DriverError, InvalidValueError, RobotStoppedError, SchemaMismatchError
@@ -178,6 +178,16 @@ def test_what_the_drivers_made_of_a_command_is_kept_beside_what_was_asked(addres
     assert np.array_equal(sent[:, 1:8], asked[:, 1:8].round(2))
     assert not np.array_equal(sent[:, 1:8], asked[:, 1:8])
     assert np.array_equal(sent[:, [0, 8]], asked[:, [0, 8]])
+
+
+def test_a_stop_before_the_first_tick_is_kept_and_the_robot_does_not_move(address):
+    robot = robot_with()
+    with rr.Session(robot, policy=address, control_hz=200.0, duration_s=1.0) as session:
+        session.stop()
+        ticks = list(session)
+    assert not any(tick.mode is Mode.RUN for tick in ticks)
+    assert session.runner.executor.mode is Mode.STOP
+    assert session.runner.executor.cause is Cause.STOP_REQUESTED
 
 
 def test_a_session_that_is_told_to_stop_goes_on_until_the_robot_stands(address):
