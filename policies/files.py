@@ -24,6 +24,8 @@ OPENPI = "openpi.json"
 """The file that marks a folder as a policy on an external openpi server."""
 ESTIMATOR = "estimator.json"
 """The file that marks a policy that estimates the scene from images."""
+ENCODER = "encoder.json"
+"""The file that marks a policy whose image encoder was trained with it."""
 
 MAX_JSON_BYTES = 4 * 2**20
 MAX_DEPTH = 24

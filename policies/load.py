@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from policies.files import ESTIMATOR, OPENPI, fingerprint, metadata_file, read_json
+from policies.files import ENCODER, ESTIMATOR, OPENPI, fingerprint, metadata_file, read_json
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from policies.shipped import find_checkpoint, refuse_left_out, shipped_checkpoints
 from robot_runtime.core.policy import Policy
@@ -122,10 +122,15 @@ def load_policy(
         )
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy
+    from policies.vision.encoder import ImageEncoder
     from policies.vision.estimator import Estimator
 
     folder = find_checkpoint(name)
-    estimator = Estimator.load(folder, device=device) if (folder / ESTIMATOR).is_file() else None
+    estimator: Estimator | ImageEncoder | None = None
+    if (folder / ESTIMATOR).is_file():
+        estimator = Estimator.load(folder, device=device)
+    elif (folder / ENCODER).is_file():
+        estimator = ImageEncoder.load(folder, device=device)
     policy = FlowPolicy(load(folder), device=device, estimator=estimator)
     policy.info = replace(policy.info, weights=fingerprint(folder))
     return policy

@@ -74,10 +74,16 @@ def recipe_loss(
     *,
     input_noise: float,
     progress: float,
+    latents: Tensor | None = None,
 ) -> Tensor:
-    """Loss of the samples in `index` (B,). progress: share of the training done, from 0 to 1."""
+    """Loss of the samples in `index` (B,). progress: share of the training done, from 0 to 1.
+
+    latents: (B, E) of their images, in place of the last features.
+    """
     features = dataset.features[index]
     features = features + input_noise * torch.randn(features.shape, generator=generator)
+    if latents is not None:
+        features = torch.cat([features[:, : -latents.shape[1]], latents], dim=1)
     rows = dataset.rows[index]
     noise = torch.randn(rows.shape, generator=generator)
     draw = Draw(dataset=dataset, index=index, features=features, rows=rows, noise=noise, generator=generator)

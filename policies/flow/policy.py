@@ -11,6 +11,7 @@ from policies.flow.checkpoint import Checkpoint
 from policies.flow.features import state_features
 from policies.flow.inference import CheckpointNetwork, ChunkSampler
 from policies.flow.sampled import SampledPolicy
+from policies.vision.encoder import ImageEncoder
 from policies.vision.estimator import Estimator
 from robot_runtime.core.method.sampler_parts import BestOfSamples, SamplerPart
 from robot_runtime.core.values.mismatches import check_task
@@ -28,11 +29,11 @@ class FlowPolicy(SampledPolicy):
         *,
         device: str = "cpu",
         weak: Checkpoint | None = None,
-        estimator: Estimator | None = None,
+        estimator: Estimator | ImageEncoder | None = None,
     ) -> None:
         """
         weak: an earlier checkpoint of the same training, for the forward contrast of `BestOfSamples`.
-        estimator: predicts the scene from images, for a checkpoint that was trained on its output.
+        estimator: predicts the scene from images, or latents, for a checkpoint trained on its output.
         """
         if weak is not None and (weak.info.action_spec, weak.info.tasks) != (
             checkpoint.info.action_spec,

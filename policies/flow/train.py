@@ -16,7 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from policies.flow.checkpoint import Checkpoint, save
-from policies.flow.dataset import Dataset, Demonstration, HandPoses, Statistics, make_dataset
+from policies.flow.dataset import (
+    Dataset,
+    Demonstration,
+    HandPoses,
+    Statistics,
+    is_usable,
+    make_dataset,
+)
 from policies.flow.features import FeatureConfig
 from policies.flow.lora import lora_parameters
 from policies.flow.losses import Network, recipe_loss
@@ -33,6 +40,14 @@ from policies.flow.recipes import (
     recipe_to_dict,
 )
 from policies.flow.support import declared
+from policies.vision.encoder import ImageEncoder
+from policies.vision.end_to_end import (
+    LEARNING_RATE_SHARE,
+    Sight,
+    behind_encoder,
+    latents_as_they_are,
+    without_scene,
+)
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
@@ -112,6 +127,7 @@ def train(
     notes: dict[str, object] | None = None,
     on_step: Callable[[int, float], None] | None = None,
     device: str = "cpu",
+    encoder: ImageEncoder | None = None,
 ) -> Path:
     """Train on demonstrations and write a checkpoint named after its folder; returns the folder.
 
@@ -121,9 +137,13 @@ def train(
     notes: further entries for the checkpoint's training record (episodes, say).
     on_step: called with the number of steps done and a running mean of the loss.
     device: torch device for training; another one draws other numbers.
+    encoder: is trained too, on the demonstrations' images in place of their scene; it is kept in the folder.
     InvalidValueError: demonstrations or init do not fit the recipe.
     """
     config, recipe = _from_init(config, init), config.recipe
+    if encoder is not None:
+        schema = behind_encoder(schema, encoder)
+        demonstrations = without_scene(demonstrations, encoder)
     with torch.device(device), torch.random.fork_rng(devices=[]):  # initial weights and dropout
         dataset = make_dataset(
             demonstrations,
@@ -134,11 +154,16 @@ def train(
             hand_pose=hand_pose,
             statistics=None if init is None else statistics_of(init),
         )
+        sight = None
+        if encoder is not None:
+            dataset = replace(dataset, statistics=latents_as_they_are(dataset.statistics, encoder))
+            used = [d for d in demonstrations if is_usable(d.num_committed, recipe)]
+            sight = Sight(encoder, used, bfloat16=config.bfloat16)
         torch.manual_seed(config.seed)
         model = FlowTransformer(_model_config(dataset, config, action_spec))
         if init is not None:
             copy_weights(init.model, model)
-        final_loss = _fit(model, dataset, config, on_step)
+        final_loss = _fit(model, dataset, config, on_step, sight)
     model.cpu()
     training = {**(notes or {}), "init": None if init is None else init.info.name, **asdict(config)}
     training |= {"samples": len(dataset.rows), "final_loss": round(final_loss, 5)}
@@ -165,8 +190,14 @@ def train(
         training=training,
         recipe=recipe,
     )
-    keep(folder, partial(save, checkpoint))
+    keep(folder, partial(_save, checkpoint, encoder))
     return folder
+
+
+def _save(checkpoint: Checkpoint, encoder: ImageEncoder | None, folder: Path) -> None:
+    if encoder is not None:
+        encoder.save(folder)
+    save(checkpoint, folder)
 
 
 def _from_init(config: TrainConfig, init: Checkpoint | None) -> TrainConfig:
@@ -221,8 +252,10 @@ def _fit(
     dataset: Dataset,
     config: TrainConfig,
     on_step: Callable[[int, float], None] | None,
+    sight: Sight | None = None,
 ) -> float:
-    """Train the model and leave the averaged weights in it; returns the running mean of the loss."""
+    """Train the model, and the encoder of `sight`; leave the averaged weights in them, and return the running
+    mean of the loss."""
     recipe, dtype = config.recipe, torch.bfloat16 if config.bfloat16 else torch.float32
     generator = torch.Generator(torch.get_default_device()).manual_seed(config.seed)
     if isinstance(recipe, Masked):
@@ -230,8 +263,14 @@ def _fit(
         for parameter in lora_parameters(model):
             parameter.requires_grad_(True)
     parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
-    average = [p.detach().clone() for p in parameters]
     optimisers = _optimisers(model, config.weight_decay, dtype)
+    for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+        group["share"] = 1.0
+    if sight is not None:
+        parameters += sight.parameters()
+        optimisers.append(torch.optim.AdamW(sight.parameters(), lr=0.0, weight_decay=config.weight_decay))
+        optimisers[-1].param_groups[0]["share"] = LEARNING_RATE_SHARE
+    average = [p.detach().clone() for p in parameters]
     batch_size = config.batch_size
     if isinstance(recipe, Offset) and recipe.shared_observation:  # as many chunks, from fewer observations
         batch_size = max(1, batch_size // (recipe.max_delay + 1))
@@ -239,15 +278,17 @@ def _fit(
     smooth_loss = 0.0
     for step in range(config.steps):
         for group in (group for optimiser in optimisers for group in optimiser.param_groups):
-            group["lr"] = learning_rate(step, config)
+            group["lr"] = group["share"] * learning_rate(step, config)
+        index = next(batches)
         loss = recipe_loss(
             Network(model, dtype),
             dataset,
-            next(batches),
+            index,
             recipe,
             generator,
             input_noise=config.input_noise,
             progress=step / max(config.steps - 1, 1),
+            latents=None if sight is None else sight.latents(index, generator),
         )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, config.max_gradient_norm)

@@ -95,17 +95,26 @@ class _SpatialSoftmax(nn.Module):
         self.layers = nn.Sequential(*layers)
         self.maps = nn.Conv2d(sizes[-1], config.num_keypoints, 1)
         shrink = 2 ** min(_NUM_HALVING, len(config.channels))
-        h, w = -(-config.size[0] // shrink), -(-config.size[1] // shrink)
-        y, x = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
-        self.register_buffer("grid", torch.stack([x.ravel(), y.ravel()]), persistent=False)
+        self.register_buffer("grid", place_grid(config.size, shrink), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, h, w), about -1 to 1, to numbers (B, 3 * keypoints + channels)."""
         seen = self.layers(images)
-        maps = self.maps(seen).flatten(2).float()  # (B, K, h * w)
-        where = torch.softmax(maps, dim=-1) @ self.grid.T  # (B, K, 2)
-        strength = torch.tanh(0.1 * maps.amax(dim=-1))
-        return torch.cat([where.flatten(1), strength, seen.mean(dim=(2, 3)).float()], dim=1)
+        return torch.cat([keypoints_of(self.maps(seen), self.grid), seen.mean(dim=(2, 3)).float()], dim=1)
+
+
+def place_grid(size: tuple[int, int], shrink: int) -> Tensor:
+    """x and y (2, h * w) of every cell of a feature map, -1 to 1, of images of (height, width) pixels."""
+    h, w = -(-size[0] // shrink), -(-size[1] // shrink)
+    y, x = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
+    return torch.stack([x.ravel(), y.ravel()])
+
+
+def keypoints_of(maps: Tensor, grid: Tensor) -> Tensor:
+    """Places and strengths (B, 3 * K) of the peaks of feature maps (B, K, h, w), by spatial softmax."""
+    flat = maps.flatten(2).float()  # (B, K, h * w)
+    where = torch.softmax(flat, dim=-1) @ grid.T  # (B, K, 2)
+    return torch.cat([where.flatten(1), torch.tanh(0.1 * flat.amax(dim=-1))], dim=1)
 
 
 class SceneEstimator(nn.Module):
