@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pinocchio as pin
 
-from calibration.chain import angle_between
 from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
 from robot_runtime.error_text import reason
 from robot_runtime.errors import InvalidValueError, UnknownNameError
@@ -50,6 +49,8 @@ def is_new(X_AE: pin.SE3, others: Iterable[pin.SE3]) -> bool:
 
 def is_near(X: pin.SE3, Y: pin.SE3, *, m: float, rad: float) -> bool:
     """Whether two poses differ by less than this in position and rotation."""
+    from calibration.chain import angle_between
+
     return bool(np.linalg.norm(X.translation - Y.translation) < m) and (
         angle_between(X.rotation, Y.rotation) < rad
     )
