@@ -147,6 +147,7 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "robot_runtime.cli", *words]
 
 
+@pytest.mark.long
 def test_who_looks_as_a_browser_says_gets_an_anchor(tmp_path: Path, page: Page):
     with Worn(tmp_path) as worn:
         words = ["calibrate", "anchor", "--live", str(rig(tmp_path, worn)), "--page", "127.0.0.1:*"]
@@ -192,6 +193,7 @@ def recording(folder: Path, file: Path) -> Iterator[tuple[subprocess.Popen[bytes
             os.close(here)
 
 
+@pytest.mark.long
 def test_a_clip_of_a_recording_is_guided_and_judged_when_it_ends(tmp_path: Path):
     with Worn(tmp_path) as worn, recording(tmp_path, rig(tmp_path, worn)) as (process, said, keys):
         said.wait("hand: the rig's file names no tcp")

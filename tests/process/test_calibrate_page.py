@@ -73,6 +73,7 @@ def page() -> Iterator[Page]:
         chromium.close()
 
 
+@pytest.mark.long
 def test_a_browser_shows_view_after_view_and_after_ctrl_c_the_verdict(tmp_path: Path, page: Page):
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))

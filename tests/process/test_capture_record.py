@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
+import pytest
 import zmq
 
 from calibration.capture.raw import RawCapture
@@ -81,6 +82,7 @@ def test_the_gripper_marks_a_demonstration_and_lost_tracking_is_said_at_once(tmp
     assert "is no TOML" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_slower_camera_is_recorded_at_its_own_rate_and_judged_by_it(tmp_path, capsys):
     addresses = {role: f"ipc://{tmp_path}/{role}" for role in ("chest", "hand")}
     is_over = threading.Event()

@@ -42,6 +42,7 @@ def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):
     assert (tmp_path / "track.mp4").stat().st_size > 10_000
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("patient_time")
 def test_the_mobile_demo_tells_how_far_the_base_is_driven_back(tmp_path):
     figures_path = tmp_path / "figures.json"
@@ -81,6 +82,7 @@ def test_what_cannot_be_shown_is_refused_before_anything_starts(tmp_path, capsys
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_demo_whose_robot_never_moves_says_which_one_and_fails(tmp_path, capsys):
     options = ["--tasks", "track", "--duration-s", "0.5", "--delay-ms", "1500", "--method", "time-aligned"]
     assert main(["demo", *options, "--output", str(tmp_path)]) == 1
@@ -95,6 +97,7 @@ def test_a_machine_that_answers_too_late_is_named_in_place_of_the_comparison():
     assert "0.96 s or longer, of which the demo adds 0.30 s" in sentence
 
 
+@pytest.mark.long
 def test_the_demos_server_has_nothing_left_to_warm_up_when_it_is_ready():
     schema, clock = make_task("track").schema, MonotonicClock()
     with ServerProcess("track") as server, PolicyClient(server.address, schema=schema) as client:

@@ -121,6 +121,7 @@ def test_a_robot_file_that_names_a_program_does_not_run_it(fine: Path) -> None:
     assert not (fine / "RAN").exists()
 
 
+@pytest.mark.long
 def test_a_robot_that_is_fine_is_told_what_its_policy_wants_and_how_late_it_follows(fine: Path) -> None:
     with ServerProcess("sine") as server:
         code, said, found = doctor(

@@ -110,6 +110,7 @@ CASES = [
 """Commands, and from when to when the moment is drawn [s]."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", range(len(CASES)), ids=lambda i: f"{i}-{' '.join(CASES[i][0][:2])}")
 def test_ctrl_c_ends_a_command_with_one_line_and_130_and_leaves_nothing(case, tmp_path):
     argv, first_s, last_s = CASES[case]
@@ -144,6 +145,7 @@ def test_ctrl_c_ends_a_script_likewise():
     assert end.seconds < LONGEST_S
 
 
+@pytest.mark.long
 def test_a_server_with_torch_in_it_is_gone_within_two_seconds_of_sigterm(tmp_path):
     serve = ("serve", "--policy", "track", "--address", "tcp://127.0.0.1:*")
     end = ended_after(0.5, (*COMMAND, *serve), tmp_path, number=signal.SIGTERM, words="ready:")

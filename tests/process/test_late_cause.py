@@ -4,6 +4,8 @@ import sys
 import threading
 import time
 
+import pytest
+
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.robot.scheduling import LateCause, Pacer
 
@@ -20,6 +22,7 @@ def why_late(num_ticks: int = 400) -> tuple[str, int]:
     return cause.why, num_late
 
 
+@pytest.mark.long
 def test_a_thread_that_holds_the_interpreter_lock_is_named():
     is_over = threading.Event()
 

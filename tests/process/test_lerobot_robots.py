@@ -55,6 +55,7 @@ def so101(tmp_path_factory):
     bus.close()
 
 
+@pytest.mark.long
 def test_one_lost_answer_of_a_servo_is_no_silent_robot(so101):
     """It is asked again; nothing latches."""
     bus, device = so101
@@ -139,6 +140,7 @@ def test_a_port_that_is_not_there_is_told_at_once_and_numbers_that_make_no_sense
     assert time.monotonic() - start_s < 2.0
 
 
+@pytest.mark.long
 def test_a_plug_in_with_a_base_drives_in_metres_stands_when_nothing_is_said_and_its_end_is_told(tmp_path):
     device = rover(tmp_path)
     robot = Robot(device.parts, cameras=device.cameras, actions=device.actions, limits=Limits({}))
@@ -186,6 +188,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.long
 def test_the_control_process_imports_no_torch_and_its_death_stops_the_base_and_ends_the_devices_own(tmp_path):
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, env=env)
@@ -199,6 +202,7 @@ def test_the_control_process_imports_no_torch_and_its_death_stops_the_base_and_e
     assert (tmp_path / "disconnected").exists()
 
 
+@pytest.mark.long
 def test_a_camera_gives_every_picture_once_with_the_time_that_lerobot_stamped_less_its_latency(tmp_path):
     options = {"plugins": [PLUGIN], "config": {"folder": str(tmp_path), "height": 48, "width": 64, "fps": 30}}
     camera = LeRobotCamera("tests_camera", latency_s=0.02, **options)
@@ -214,6 +218,7 @@ def test_a_camera_gives_every_picture_once_with_the_time_that_lerobot_stamped_le
         camera.read()
 
 
+@pytest.mark.long
 def test_a_teleoperator_says_where_its_hand_is_by_the_names_of_columns():
     leading = LeRobotLeader(
         "tests_leader",
@@ -248,6 +253,7 @@ def test_a_teleoperator_says_where_its_hand_is_by_the_names_of_columns():
     leading.close()
 
 
+@pytest.mark.long
 def test_the_example_file_swings_an_so101_by_a_policy_that_knows_its_joints_by_name(tmp_path):
     bus = FeetechBus()
     bus.calibrate(tmp_path, "mine")

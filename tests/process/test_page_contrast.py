@@ -103,6 +103,7 @@ def contrast(page: Page, draw: Callable[[], object], remove: Callable[[], object
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_robot_plan_and_target_stand_out_from_the_background(browser: Browser, scheme):
     line = np.linspace([-0.4, -0.5, 0.1], [-0.4, 0.5, 0.6], 20)

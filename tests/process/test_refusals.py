@@ -93,6 +93,7 @@ def test_what_does_not_fit_is_refused_before_there_is_a_progress_bar_or_a_server
     assert said.out == "" or said.out.startswith("method ")
 
 
+@pytest.mark.long
 def test_an_evaluation_says_what_was_held_back_and_what_did_not_go_as_the_method_says(capsys):
     command = ["eval", "--task", "pick_place", "--episodes", "2", "--control-hz", "100", "--workers", "1"]
     assert main([*command, "--delay-ms", "1200", "--method", "committed-prefix"]) == 0

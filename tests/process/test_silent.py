@@ -32,6 +32,7 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.long
 def test_a_thousand_connections_that_never_speak_are_let_go_and_keep_nobody_out(
     tmp_path: Path, many_descriptors
 ):

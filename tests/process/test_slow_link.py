@@ -47,6 +47,7 @@ def test_at_a_round_trip_of_400_ms_a_robot_connects_within_3_s_once_and_loses_no
     assert took_s < 3.0, f"{took_s:.1f} s"
 
 
+@pytest.mark.long
 def test_at_two_seconds_each_way_a_robot_connects_and_is_answered(start_server):
     server = start_server(heartbeat_ms=25)
     link = {"one_way_ns": 2 * NS_PER_S, "jitter_ns": 100 * MS, "loss": 0.05}
@@ -64,6 +65,7 @@ class LookingPolicy(ToyPolicy):
     info = replace(ToyPolicy.info, schema=toy_schema((480, 640)))
 
 
+@pytest.mark.long
 def test_a_link_that_takes_four_seconds_for_a_picture_loses_no_server_meanwhile():
     pixels = np.zeros((480, 640, 3), np.uint8)
     with (

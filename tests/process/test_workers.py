@@ -1,5 +1,6 @@
 """What the worker processes of an evaluation set, and what they leave as torch has it."""
 
+import pytest
 import torch
 
 from robot_runtime.core.method.table import METHODS
@@ -13,6 +14,7 @@ def settings_after_an_answer() -> tuple[int, str, str]:
     return torch.get_num_threads(), torch.get_float32_matmul_precision(), precision
 
 
+@pytest.mark.long
 def test_a_worker_has_the_threads_asked_for_and_products_in_full_float32(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with worker_pool(1, threads=1) as pool:

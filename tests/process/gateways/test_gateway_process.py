@@ -152,6 +152,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], tuple[Serve, int]]]:
         one.process.wait()
 
 
+@pytest.mark.long
 def test_lerobots_client_goes_on_after_the_server_was_started_anew(serve, tmp_path: Path):
     pytest.importorskip("lerobot", reason="whose client it is")
     server, port = serve("lerobot")
@@ -173,6 +174,7 @@ def test_lerobots_client_goes_on_after_the_server_was_started_anew(serve, tmp_pa
         client.wait()
 
 
+@pytest.mark.long
 def test_openpis_client_is_answered_again_after_the_server_was_started_anew(
     serve, stock_python: Path, tmp_path: Path
 ):

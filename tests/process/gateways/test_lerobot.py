@@ -69,6 +69,7 @@ def acted(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[float,
     return dict(zip(joints, json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.long
 def test_the_stock_robot_client_works_unchanged(acted):
     for actions in acted.values():
         assert len(actions) >= 40

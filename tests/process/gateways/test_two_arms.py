@@ -163,6 +163,7 @@ def test_lerobots_numbers_are_matched_by_name_in_whatever_order_the_robot_has_th
         np.testing.assert_allclose(rows, EXPECTED[:, list(order)], rtol=1e-6)
 
 
+@pytest.mark.long
 def test_lerobots_stock_client_drives_a_robot_with_two_arms(lerobot_address: str, tmp_path: Path):
     script = Path(__file__).with_name("stock_lerobot.py")
     env = os.environ | {"NUMBERS": ",".join(NAMES), "CAMERA": "cam_high"}
