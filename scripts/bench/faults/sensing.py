@@ -154,6 +154,7 @@ class WrongBase:
         self._x_WB: np.ndarray = np.zeros(3)
         self._V: np.ndarray = np.zeros(3)
         self._offset: np.ndarray = np.zeros(3)
+        self._next_offset: np.ndarray = self._offset
         self._sent_ns = clock.now_ns()
         self._rng = np.random.default_rng(12)
         self._frozen: BaseState | None = None
@@ -161,7 +162,7 @@ class WrongBase:
         self.way = ""
 
     def read(self) -> BaseState:
-        t_ns = self._clock.now_ns()
+        t_ns, self._offset = self._clock.now_ns(), self._next_offset
         if self.way not in ("frozen", "stuck"):
             self._frozen = BaseState(t_ns=t_ns, x_WB=np.add(self._x_WB, self._offset), V_WB_B=self._V)
             self._where = self._x_WB + self._offset
@@ -179,8 +180,11 @@ class WrongBase:
         self._x_WB, self._sent_ns = x_WB, now_ns
 
     def jump(self, by: float) -> None:
-        """Shift the odometry from now on [m]; the base does not move."""
-        self._offset = self._offset + np.array([by, 0.0, 0.0])
+        """Shift the odometry from the next reading on [m]; the base does not move.
+
+        A shift between a reading and the command made from it would move the base by as much.
+        """
+        self._next_offset = self._offset + np.array([by, 0.0, 0.0])
 
     def stop(self) -> None: ...
 
