@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from rich.progress import Progress
 
-from policies.commands import train_env
+from policies.commands import train_env, train_images
 from robot_runtime.cli.options import (
     AnyCount,
     AnyRows,
@@ -20,6 +20,7 @@ from robot_runtime.cli.options import (
     Maybe,
     OutputFile,
     OutputFolder,
+    Pixels,
     Processes,
     Rows,
     Seed,
@@ -74,9 +75,9 @@ class Train:
     """Largest number of committed rows, or longest offset; the recipe's default if not given."""
     shared_observation: bool = False
     """For recipe offset: train all offsets of a sample in one sequence, with a network for that."""
-    labels: Literal["base", "world"] = "base"
+    labels: Literal["base", "world", "relative"] = "base"
     """Frames of a mobile robot's actions. base: the end effector in the base, and the base relative to its
-    pose. world: both in the world."""
+    pose. world: both in the world. relative: the end effector relative to its pose, as UMI's; from images."""
     no_joints: bool = False
     """Show the network only the end effector's pose, not the arm's joints: for demonstrations in which a
     person carried the gripper."""
@@ -113,7 +114,7 @@ class Train:
     """With --dataset made by `log export`: whose commands to learn from. human: those of an operator who took
     over; policy: the others; all: both. Pauses and handovers are always left out."""
     horizon: Maybe[Rows] = None
-    """With --dataset of an env: rows of a chunk, each a step of the env; 16 if not given."""
+    """With --dataset of an env: rows of a chunk, each a step of the env; 16 if not given. From images: 32."""
     random_views: Maybe[AnyCount] = None
     """With --dataset: number of randomized views: images of new scenes with the robot at random poses, so
     that its pose does not reveal where objects are; if not given, 20,000 for a mobile robot and 0
@@ -121,6 +122,18 @@ class Train:
     estimator_steps: Maybe[AnyCount] = None
     """With --dataset: gradient steps of the encoder, which estimates the scene from images. The encoder of a
     vision policy in --init is trained further for this many steps, and stays unchanged if not given."""
+    encoder: Maybe[str] = None
+    """With --dataset of images: train an image encoder together with the policy, which then needs no scene
+    state. small: convolutions; resnet18; or a file with weights of torchvision's or timm's ResNet-18. Default
+    for labels of captures: small."""
+    image_side: Maybe[Pixels] = None
+    """Longer side of the images that the encoder sees [pixels]; larger ones are reduced to it. 128 if not
+    given."""
+    mask: Several[str] = ()
+    """CAMERA=TOP,LEFT,BOTTOM,RIGHT, as shares of the image: a rectangle that the encoder does not see, such
+    as the gripper, which differs between a person's tool and the robot."""
+    history: Annotated[int, Within(1, 8)] = 1
+    """Number of observations with images that the policy sees, the newest included."""
     demonstrations: Maybe[KeptFile] = None
     """An .npz file to read the demonstrations from; it is written if it does not exist yet."""
     json: Maybe[OutputFile] = None
@@ -130,8 +143,18 @@ class Train:
         refuse_trained(self.output)
         if train_env.are_steps(self.dataset):
             return train_env.main(self)
+        if train_images.is_from_images(self):
+            return train_images.main(self)
         if not self.task:
-            raise InvalidValueError("--task says what to learn; or --dataset names recordings of an env")
+            raise InvalidValueError(
+                "--task selects what to learn; or --dataset names recordings of an env, or labels of "
+                "captures with images"
+            )
+        if self.labels == "relative" or self.mask or self.history > 1 or self.image_side is not None:
+            raise InvalidValueError(
+                "--labels relative, --mask, --history and --image-side go with a --dataset of images and "
+                "--encoder"
+            )
         if self.horizon is not None:
             raise InvalidValueError("--horizon goes with --dataset of an env: our own tasks have theirs")
         if self.device != "cpu":

@@ -55,6 +55,8 @@ class FlowPolicy(SampledPolicy):
         if estimator is not None:
             schema = replace(info.schema, environment_state_dim=0, cameras=estimator.cameras)
             info = replace(info, schema=schema)
+        if isinstance(estimator, ImageEncoder):
+            info = replace(info, n_obs_steps=estimator.n_obs_steps)
         if not checkpoint.feature_config.needs_hand:
             info = replace(info, schema=info.schema.without_hands())
         self.info = info

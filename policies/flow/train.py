@@ -6,11 +6,11 @@ weights, statistics and sizes they take over.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ from policies.flow.recipes import (
     recipe_to_dict,
 )
 from policies.flow.support import declared
+from policies.resume import Resumable
 from policies.vision.encoder import ImageEncoder
 from policies.vision.end_to_end import (
     LEARNING_RATE_SHARE,
@@ -128,6 +129,7 @@ def train(
     on_step: Callable[[int, float], None] | None = None,
     device: str = "cpu",
     encoder: ImageEncoder | None = None,
+    resume: Path | None = None,
 ) -> Path:
     """Train on demonstrations and write a checkpoint named after its folder; returns the folder.
 
@@ -138,7 +140,8 @@ def train(
     on_step: called with the number of steps done and a running mean of the loss.
     device: torch device for training; another one draws other numbers.
     encoder: is trained too, on the demonstrations' images in place of their scene; it is kept in the folder.
-    InvalidValueError: demonstrations or init do not fit the recipe.
+    resume: file of the training's state, from which an interrupted one continues.
+    InvalidValueError: demonstrations or init do not fit the recipe, or the state in that file does not fit.
     """
     config, recipe = _from_init(config, init), config.recipe
     if encoder is not None:
@@ -163,7 +166,10 @@ def train(
         model = FlowTransformer(_model_config(dataset, config, action_spec))
         if init is not None:
             copy_weights(init.model, model)
-        final_loss = _fit(model, dataset, config, on_step, sight)
+        kept = None
+        if resume is not None:
+            kept = Resumable(resume, config, dataset.features, dataset.rows)
+        final_loss = _fit(model, dataset, config, on_step, sight, kept)
     model.cpu()
     training = {**(notes or {}), "init": None if init is None else init.info.name, **asdict(config)}
     training |= {"samples": len(dataset.rows), "final_loss": round(final_loss, 5)}
@@ -191,6 +197,8 @@ def train(
         recipe=recipe,
     )
     keep(folder, partial(_save, checkpoint, encoder))
+    if kept is not None:
+        kept.finish()
     return folder
 
 
@@ -253,9 +261,10 @@ def _fit(
     config: TrainConfig,
     on_step: Callable[[int, float], None] | None,
     sight: Sight | None = None,
+    kept: Resumable | None = None,
 ) -> float:
     """Train the model, and the encoder of `sight`; leave the averaged weights in them, and return the running
-    mean of the loss."""
+    mean of the loss. `kept`: where an interrupted training continues."""
     recipe, dtype = config.recipe, torch.bfloat16 if config.bfloat16 else torch.float32
     generator = torch.Generator(torch.get_default_device()).manual_seed(config.seed)
     if isinstance(recipe, Masked):
@@ -274,9 +283,33 @@ def _fit(
     batch_size = config.batch_size
     if isinstance(recipe, Offset) and recipe.shared_observation:  # as many chunks, from fewer observations
         batch_size = max(1, batch_size // (recipe.max_delay + 1))
-    batches = _batches(len(dataset.rows), batch_size, generator)
-    smooth_loss = 0.0
-    for step in range(config.steps):
+    batches = _Batches(len(dataset.rows), batch_size, generator)
+    smooth_loss, first = 0.0, 0
+
+    def state() -> dict[str, Any]:
+        """What the next steps depend on."""
+        return {
+            "step": step + 1,
+            "loss": smooth_loss,
+            "weights": [p.detach() for p in parameters],
+            "average": average,
+            "optimisers": [optimiser.state_dict() for optimiser in optimisers],
+            "pending": batches.pending,
+            "generators": [generator.get_state(), torch.get_rng_state()],
+        }
+
+    if kept is not None and (before := kept.load()) is not None:
+        first, smooth_loss, batches.pending = before["step"], before["loss"], before["pending"]
+        with torch.no_grad():
+            for now, then in zip(
+                [*parameters, *average], [*before["weights"], *before["average"]], strict=True
+            ):
+                now.copy_(then)
+        for optimiser, then in zip(optimisers, before["optimisers"], strict=True):
+            optimiser.load_state_dict(then)
+        generator.set_state(before["generators"][0])
+        torch.set_rng_state(before["generators"][1])
+    for step in range(first, config.steps):
         for group in (group for optimiser in optimisers for group in optimiser.param_groups):
             group["lr"] = group["share"] * learning_rate(step, config)
         index = next(batches)
@@ -300,6 +333,8 @@ def _fit(
         smooth_loss += (loss.item() - smooth_loss) * max(0.01, 1.0 / (step + 1))
         if on_step is not None:
             on_step(step + 1, smooth_loss)
+        if kept is not None:
+            kept.keep(state)
     with torch.no_grad():
         for trained, value in zip(parameters, average, strict=True):
             trained.copy_(value)
@@ -346,11 +381,17 @@ def learning_rate(step: int, config: Schedule) -> float:
     return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _batches(num_samples: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+class _Batches:
     """Endless index batches: every sample once per epoch, epochs joined without a short batch."""
-    pending = torch.empty(0, dtype=torch.long)
-    while True:
-        while len(pending) < batch_size:
-            pending = torch.cat([pending, torch.randperm(num_samples, generator=generator)])
-        yield pending[:batch_size]
-        pending = pending[batch_size:]
+
+    def __init__(self, num_samples: int, batch_size: int, generator: torch.Generator) -> None:
+        self._num_samples, self._batch_size, self._generator = num_samples, batch_size, generator
+        self.pending = torch.empty(0, dtype=torch.long)
+        """Samples of this epoch that are still to come."""
+
+    def __next__(self) -> Tensor:
+        while len(self.pending) < self._batch_size:
+            drawn = torch.randperm(self._num_samples, generator=self._generator)
+            self.pending = torch.cat([self.pending, drawn])
+        out, self.pending = self.pending[: self._batch_size], self.pending[self._batch_size :]
+        return out

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pinocchio as pin
 from jaxtyping import UInt8
+from msgspec import structs
 
 from policies.files import read_json
 from policies.flow.demonstrations import StoredDemonstration
@@ -42,7 +43,12 @@ ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
 
 
 def load_dataset(
-    folder: Path, robot: Schema | None = None, actions: FromActions | None = None
+    folder: Path,
+    robot: Schema | None = None,
+    actions: FromActions | None = None,
+    *,
+    most_pixels: int | None = None,
+    n_obs_steps: int = 1,
 ) -> list[StoredDemonstration]:
     """Every frame in order, with its images and the expert's plan from it on; videos are read sequentially.
 
@@ -50,6 +56,8 @@ def load_dataset(
     Numbers are matched by name; names from before parts were named are known too.
     actions: makes rows from a run's commands where there is no expert's plan; frames that are not to be
         imitated are then left out. None: a plan is required.
+    most_pixels: larger images are reduced until their longer side has as many.
+    n_obs_steps: observations of each frame, earlier ones of its episode as its history.
 
     Remains of an episode whose saving was interrupted are skipped: info.json has the number of episodes, and
     each of these names its files.
@@ -59,7 +67,7 @@ def load_dataset(
 
     refuse_no_dataset(folder)
     try:
-        return _loaded(folder, robot, actions)
+        return _loaded(folder, robot, actions, most_pixels, n_obs_steps)
     except InvalidValueError:
         raise
     except (pa.ArrowException, CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
@@ -71,7 +79,13 @@ def _reason(error: Exception) -> str:
     return f"it has no {lines[0]}" if isinstance(error, KeyError) else lines[0][:500]
 
 
-def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> list[StoredDemonstration]:
+def _loaded(
+    folder: Path,
+    robot: Schema | None,
+    actions: FromActions | None,
+    most_pixels: int | None,
+    n_obs_steps: int,
+) -> list[StoredDemonstration]:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -103,7 +117,7 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
             videos[camera] = _decode(
                 _files(folder, f"videos/{name}", episodes, "mp4"),
                 len(task_of),
-                features[name]["shape"],
+                _reduced(features[name]["shape"], most_pixels),
                 num_written=num_written,
             )
     numbers = _Numbers.of(features, columns, robot, folder)
@@ -117,9 +131,11 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
         if not kept:
             only = f" with --only {actions.only}"
             raise InvalidValueError(f"{folder} has no frame to learn from{only}: {actions.why_none(columns)}")
-    out = []
+    out, episodes_of = [], columns["episode_index"].ravel()
+    alone = [_observation(i, columns, numbers, videos, task_of[i]) for i in every]
     for i in kept:
-        seen = _observation(i, columns, numbers, videos, task_of[i])
+        earlier = [j for j in range(max(0, i + 1 - n_obs_steps), i) if episodes_of[j] == episodes_of[i]]
+        seen = structs.replace(alone[i], history=tuple(alone[j] for j in earlier))
         chunk = rows[i] if ROWS in features or actions is None else actions.counted_from(rows[i], seen.state)
         out.append(StoredDemonstration(observation=seen, rows=chunk, num_committed=int(committed[i])))
     return out
@@ -131,6 +147,13 @@ def _files(folder: Path, kind: str, episodes: list[dict[str, Any]], suffix: str)
     return [folder / kind / f"chunk-{chunk:03d}/file-{file:03d}.{suffix}" for chunk, file in indices]
 
 
+def _reduced(shape: list[int], most_pixels: int | None) -> list[int]:
+    """The shape of an image whose longer side has at most so many pixels."""
+    height, width, channels = shape
+    share = 1.0 if most_pixels is None else min(1.0, most_pixels / max(height, width))
+    return [round(share * height), round(share * width), channels]
+
+
 def _decode(
     paths: list[Path], num_frames: int, shape: list[int], *, num_written: int
 ) -> UInt8[np.ndarray, "n h w 3"]:
@@ -138,11 +161,13 @@ def _decode(
     import av
 
     out = np.empty((num_frames, *shape), dtype=np.uint8)
-    count = 0
+    count, (height, width, _) = 0, shape
     for path in paths:
         with av.open(str(path)) as file:
             for frame in file.decode(video=0):
                 if count < num_frames:
+                    if (frame.height, frame.width) != (height, width):
+                        frame = frame.reformat(width=width, height=height, interpolation="AREA")
                     out[count] = frame.to_ndarray(format="rgb24")
                 count += 1
     if not num_frames <= count <= num_written:
@@ -170,7 +195,7 @@ class _Numbers:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidValueError(f"{folder} has two numbers of one name: {', '.join(twice)}")
         if robot is None:
-            robot = Schema(parts=_parts_of(names), measured=_quantities_of(features))
+            robot = Schema(parts=parts_of(names), measured=quantities_of(features))
         own = [STATE, *([BASE_POSES] * bool(robot.bases)), *(f"observation.{q}" for q in robot.measured)]
         wanted = [*state_columns(robot), *pose_columns(robot)]
         for name, size in robot.measured.items():
@@ -215,7 +240,7 @@ class _Numbers:
         return np.array([self.columns[name][i] for name in names])
 
 
-def _parts_of(names: Sequence[str]) -> dict[str, PartSchema]:
+def parts_of(names: Sequence[str]) -> dict[str, PartSchema]:
     """The parts of the robot, inferred from the names of a recording's state."""
     of_parts: dict[str, list[str]] = {}
     for name in names:
@@ -235,7 +260,7 @@ def _parts_of(names: Sequence[str]) -> dict[str, PartSchema]:
     return out
 
 
-def _quantities_of(features: Mapping[str, Any]) -> dict[str, int]:
+def quantities_of(features: Mapping[str, Any]) -> dict[str, int]:
     out = {}
     for column in features:
         name = column.removeprefix("observation.")

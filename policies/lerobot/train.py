@@ -13,10 +13,14 @@ from policies.flow.dataset import Demonstration
 from policies.flow.features import FeatureConfig, Normaliser, turns_in_features, turns_in_rows
 from policies.flow.train import learning_rate, multiplies_bfloat16
 from policies.lerobot.metadata import ACTION, SCENE, STATE, PolicyMetadata, tensors_of
+from policies.resume import Resumable
+from policies.vision.encoder import IMAGENET
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation
+from robot_runtime.dataset.recording import PICTURES
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
 
@@ -62,10 +66,14 @@ def train_lerobot(
     action_spec: ActionSpec,
     features: FeatureConfig,
     folder: Path,
+    n_obs_steps: int = 1,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
+    resume: Path | None = None,
 ) -> Path:
     """Train on the demonstrations without given rows, which these policies do not take; returns the folder.
 
+    schema: with cameras, whose images are learned from too. n_obs_steps: observations of a sample, for
+    Diffusion; ACT takes one. resume: file of the training's state, from which an interrupted one continues.
     on_step: called with the number of steps done and a running mean of the loss.
     InvalidValueError: no demonstration is left.
     """
@@ -74,18 +82,31 @@ def train_lerobot(
     free = [d for d in demonstrations if d.num_committed == 0]
     if not free:
         raise InvalidValueError(f"none of {len(demonstrations)} demonstrations is free of given rows")
-    data = tensors_of([d.observation for d in free], schema, features)
+    if n_obs_steps > 1 and config.network == "act":
+        raise InvalidValueError(f"LeRobot's ACT takes one observation, got {n_obs_steps}")
+    seen = [frame for d in free for frame in d.observation.frames(n_obs_steps)]
+    data = tensors_of(seen, schema, features)
     rows = np.array([d.rows - row_origin(action_spec, d.observation.state) for d in free])
     data[ACTION] = torch.tensor(rows, dtype=torch.float32)
-    peer = _peer_config(config, data, action_spec)
+    peer = _peer_config(config, data, action_spec, schema.cameras, n_obs_steps)
     turns = {STATE: turns_in_features(schema, features), ACTION: turns_in_rows(action_spec)}
-    before, after = make_pre_post_processors(peer, dataset_stats=_statistics(data, turns))
+    mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
+    images = {f"{PICTURES}.{name}": {"mean": mean, "std": std} for name in schema.cameras}
+    before, after = make_pre_post_processors(peer, dataset_stats=_statistics(data, turns) | images)
     with torch.random.fork_rng(devices=[]):  # initial weights, dropout and what their losses draw
         torch.manual_seed(config.seed)
         policy = get_policy_class(peer.type)(peer)
-        _fit(policy, before(data), config, on_step)
+        batches = _Batches(before(data), seen, schema.cameras, n_obs_steps)
+        kept = None if resume is None else Resumable(resume, (config, n_obs_steps), data[STATE], data[ACTION])
+        _fit(policy, batches, config, on_step, kept)
     tasks = tuple(sorted({d.observation.task for d in free}))
-    info = PolicyInfo(name=f"{peer.type} {folder.name}", action_spec=action_spec, schema=schema, tasks=tasks)
+    info = PolicyInfo(
+        name=f"{peer.type} {folder.name}",
+        action_spec=action_spec,
+        schema=schema,
+        tasks=tasks,
+        n_obs_steps=n_obs_steps,
+    )
     metadata = PolicyMetadata(info=info, features=features)
 
     def write(to: Path) -> None:
@@ -95,10 +116,48 @@ def train_lerobot(
         metadata.save(to)
 
     keep(folder, write)
+    if kept is not None:
+        kept.finish()
     return folder
 
 
-def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: ActionSpec) -> Any:
+class _Batches:
+    """Samples by their indices: numbers, and images (b, 3, h, w) in [0, 1], normalised as ImageNet's."""
+
+    def __init__(
+        self,
+        numbers: dict[str, Any],
+        seen: Sequence[Observation],
+        cameras: Mapping[str, tuple[int, int]],
+        n_obs_steps: int,
+    ) -> None:
+        """numbers: normalised, of `n_obs_steps` observations of each sample, as `seen`; one action each."""
+        self._numbers, self._seen, self._cameras, self._steps = numbers, seen, cameras, n_obs_steps
+
+    def __len__(self) -> int:
+        return len(self._numbers[ACTION])
+
+    def of(self, chosen: Tensor, *, with_history: bool) -> dict[str, Tensor]:
+        """A batch; with_history: observations get an axis for their history, as Diffusion takes them."""
+        frames = (chosen[:, None] * self._steps + torch.arange(self._steps)).reshape(-1)
+        out = {key: self._numbers[key][frames] for key in (STATE, SCENE) if key in self._numbers}
+        mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
+        for camera in self._cameras:
+            pixels = np.stack([self._seen[i].images[camera].pixels for i in frames.tolist()])
+            images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
+            out[f"{PICTURES}.{camera}"] = (images - mean) / std
+        if with_history:
+            out = {key: each.reshape(-1, self._steps, *each.shape[1:]) for key, each in out.items()}
+        return out | {ACTION: self._numbers[ACTION][chosen]}
+
+
+def _peer_config(
+    config: LeRobotTrainConfig,
+    data: dict[str, Tensor],
+    spec: ActionSpec,
+    cameras: Mapping[str, tuple[int, int]],
+    n_obs_steps: int,
+) -> Any:
     from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
     from lerobot.policies.act.configuration_act import ACTConfig
     from lerobot.policies.diffusion.configuration_diffusion import DiffusionConfig
@@ -110,9 +169,14 @@ def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: Acti
             key: PolicyFeature(type=kind, shape=(data[key].shape[1],))
             for key, kind in kinds.items()
             if key in data
+        }
+        | {
+            f"{PICTURES}.{name}": PolicyFeature(type=FeatureType.VISUAL, shape=(3, *size))
+            for name, size in cameras.items()
         },
         "output_features": {ACTION: PolicyFeature(type=FeatureType.ACTION, shape=(spec.dim,))},
-        "normalization_mapping": {"STATE": mean_std, "ENV": mean_std, "ACTION": mean_std},
+        "normalization_mapping": {"STATE": mean_std, "ENV": mean_std, "ACTION": mean_std}
+        | {"VISUAL": mean_std},
         "n_action_steps": spec.horizon,
         "pretrained_backbone_weights": None,
         "device": "cpu",
@@ -130,13 +194,14 @@ def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: Acti
             **common,
         )
     return DiffusionConfig(
-        n_obs_steps=1,
+        n_obs_steps=n_obs_steps,
         horizon=spec.horizon,
         down_dims=(config.width // 4, config.width // 2, config.width),
         noise_scheduler_type="DDIM",
         num_inference_steps=config.num_inference_steps,
         prediction_type="sample",
         clip_sample=False,
+        crop_shape=None,
         **common,
     )
 
@@ -155,21 +220,36 @@ def _statistics(
 
 def _fit(
     policy: Any,
-    data: dict[str, Any],
+    data: _Batches,
     config: LeRobotTrainConfig,
     on_step: Callable[[int, float], None],
+    kept: Resumable | None,
 ) -> None:
     optimiser = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=1e-4)
     draw = torch.Generator().manual_seed(config.seed)
-    num, mean = len(data[ACTION]), 0.0
+    mean, first = 0.0, 0
     policy.train()
-    for step in range(config.steps):
+    if kept is not None and (before := kept.load()) is not None:
+        first, mean = before["step"], before["loss"]
+        policy.load_state_dict(before["weights"])
+        optimiser.load_state_dict(before["optimiser"])
+        draw.set_state(before["generators"][0])
+        torch.set_rng_state(before["generators"][1])
+
+    def state() -> dict[str, Any]:
+        return {
+            "step": step + 1,
+            "loss": mean,
+            "weights": policy.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "generators": [draw.get_state(), torch.get_rng_state()],
+        }
+
+    for step in range(first, config.steps):
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step, config)
-        chosen = torch.randint(num, (config.batch_size,), generator=draw)
-        batch = {key: data[key][chosen] for key in (STATE, SCENE, ACTION) if key in data}
-        if config.network == "diffusion":  # one step of history
-            batch |= {key: batch[key].unsqueeze(1) for key in (STATE, SCENE) if key in batch}
+        chosen = torch.randint(len(data), (config.batch_size,), generator=draw)
+        batch = data.of(chosen, with_history=config.network == "diffusion")
         batch["action_is_pad"] = torch.zeros(batch[ACTION].shape[:2], dtype=torch.bool)
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bfloat16):
             loss, _ = policy.forward(batch)
@@ -179,4 +259,6 @@ def _fit(
         optimiser.step()
         mean += (loss.item() - mean) / min(step + 1, 100)
         on_step(step + 1, mean)
+        if kept is not None:
+            kept.keep(state)
     policy.eval()

@@ -24,13 +24,14 @@ from torch import Tensor, nn
 from policies.budget import Budget
 from policies.files import ENCODER, read_json, read_tensors, refuse_oversized, value_of
 from policies.vision.network import as_recorded, keypoints_of, place_grid
+from robot_runtime.core.policy_info import MAX_OBS_STEPS
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
 WEIGHTS = "encoder.safetensors"
 Backbone = Literal["small", "resnet18"]
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet, with which torchvision's and timm's weights are trained."""
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and deviation of ImageNet's colours, with which torchvision's and timm's weights are trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,9 @@ class EncoderConfig:
     num_keypoints: int = 32
     """Feature maps whose peaks are passed on."""
     num_latents: int = 64
-    """Numbers for each camera."""
+    """Numbers for each camera and observation."""
+    n_obs_steps: int = 1
+    """Observations that it sees, the newest included; all pass through the same network."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cameras", tuple(self.cameras))
@@ -60,6 +63,8 @@ class EncoderConfig:
                 f"expected one size for each of at least one camera, got {len(self.sizes)} for "
                 f"{', '.join(self.cameras) or 'no camera'}"
             )
+        if not 1 <= self.n_obs_steps <= MAX_OBS_STEPS:
+            raise InvalidValueError(f"expected 1 to {MAX_OBS_STEPS} observations, got {self.n_obs_steps}")
         if self.masked and len(self.masked) != len(self.cameras):
             raise InvalidValueError(
                 f"expected one masked rectangle for each of {len(self.cameras)} cameras, got "
@@ -90,8 +95,8 @@ class _CameraEncoder(nn.Module):
             nn.Linear(2 * config.num_latents, config.num_latents),
         )
         self.register_buffer("grid", place_grid(size, shrink), persistent=False)
-        self.register_buffer("mean", torch.tensor(_MEAN).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(_STD).view(3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(IMAGENET[0]).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(IMAGENET[1]).view(3, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, h, w), 0 to 255, to latents (B, L), -1 to 1."""
@@ -178,7 +183,12 @@ class ImageEncoder:
     def num_estimates(self) -> int:
         """Number of latents that replace the scene."""
         config = self.network.config
-        return config.num_latents * len(config.cameras)
+        return config.num_latents * len(config.cameras) * config.n_obs_steps
+
+    @property
+    def n_obs_steps(self) -> int:
+        """Observations that it sees, the newest included."""
+        return self.network.config.n_obs_steps
 
     @property
     def cameras(self) -> dict[str, tuple[int, int]]:
@@ -187,18 +197,26 @@ class ImageEncoder:
         return dict(zip(config.cameras, config.sizes, strict=True))
 
     def pictures(self, observations: Iterable[Observation]) -> list[UInt8[np.ndarray, "b h w 3"]]:
-        """The images of each camera; ValueError names one that is missing or has another size."""
-        seen = list(observations)
+        """The images of each camera, those of one observation and its history together, oldest first.
+
+        ValueError names one that is missing or has another size.
+        """
+        seen = [frame for o in observations for frame in o.frames(self.n_obs_steps)]
         return [np.stack([_picture(o, name, size) for o in seen]) for name, size in self.cameras.items()]
+
+    def latents(self, images: Sequence[Tensor]) -> Tensor:
+        """Images of each camera, as from `pictures`, to latents (B, num_estimates), with gradients."""
+        out: Tensor = self.network(images)
+        return out.reshape(-1, self.num_estimates)
 
     def see(self, observations: Sequence[Observation]) -> list[Observation]:
         """Observations with latents in place of images. ValueError: an image is missing."""
         device = next(self.network.parameters()).device
         images = [torch.from_numpy(each).to(device) for each in self.pictures(observations)]
         with torch.no_grad():
-            latents = self.network(images).double().cpu().numpy()
+            latents = self.latents(images).double().cpu().numpy()
         return [
-            structs.replace(o, images={}, environment_state=latent)
+            structs.replace(o, images={}, history=(), environment_state=latent)
             for o, latent in zip(observations, latents, strict=True)
         ]
 

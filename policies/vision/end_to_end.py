@@ -60,9 +60,10 @@ class Sight:
         """Latents (B, E) of these samples, their images augmented."""
         images = self.encoder.pictures(self._observations[i] for i in index.tolist())
         device = next(self.encoder.network.parameters()).device
-        changed = [augmented(torch.from_numpy(each), self._augmentation, generator) for each in images]
+        how, steps = self._augmentation, self.encoder.n_obs_steps
+        changed = [augmented(torch.from_numpy(each), how, generator, n_obs_steps=steps) for each in images]
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._bfloat16):
-            out: Tensor = self.encoder.network([each.to(device) for each in changed])
+            out = self.encoder.latents([each.to(device) for each in changed])
         return out.float()
 
     def parameters(self) -> list[Tensor]:
@@ -70,18 +71,28 @@ class Sight:
         return [*self.encoder.network.parameters()]
 
 
-def augmented(images: Tensor, how: Augmentation, generator: torch.Generator) -> Tensor:
-    """Images (B, h, w, 3) uint8 as float, 0 to 255, changed at random."""
+def augmented(
+    images: Tensor, how: Augmentation, generator: torch.Generator, *, n_obs_steps: int = 1
+) -> Tensor:
+    """Images (B, h, w, 3) uint8 as float, 0 to 255, changed at random.
+
+    n_obs_steps: images of one sample, one after the other; all are changed alike but for the noise.
+    """
     batch, height, width, _ = images.shape
-    gain = 1.0 + how.gain * torch.randn(batch, 1, 1, 3, generator=generator)
-    offset = how.offset * torch.randn(batch, 1, 1, 3, generator=generator)
+    samples = batch // n_obs_steps
+
+    def each(drawn: Tensor) -> Tensor:
+        return drawn.repeat_interleave(n_obs_steps, dim=0)
+
+    gain = each(1.0 + how.gain * torch.randn(samples, 1, 1, 3, generator=generator))
+    offset = each(how.offset * torch.randn(samples, 1, 1, 3, generator=generator))
     x = images * gain + offset
     if how.noise:
         x = x + how.noise * torch.randn(x.shape, generator=generator)
     most = [round(how.shift * size) for size in (height, width)]
     if any(most):
         padded = F.pad(x.permute(0, 3, 1, 2), (most[1], most[1], most[0], most[0]), mode="replicate")
-        top, left = (torch.randint(0, 2 * n + 1, (batch,), generator=generator) for n in most)
+        top, left = (each(torch.randint(0, 2 * n + 1, (samples,), generator=generator)) for n in most)
         rows = (top[:, None] + torch.arange(height))[:, None, :, None]
         columns = (left[:, None] + torch.arange(width))[:, None, None, :]
         x = padded[torch.arange(batch)[:, None, None, None], torch.arange(3)[:, None, None], rows, columns]

@@ -8,6 +8,7 @@ row v        └── mean of those within its own exposure ──┘
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import final
 
 import cv2
@@ -113,17 +114,23 @@ _EVERY_NS = 3_000_000
 
 
 def drawn(
-    model: mujoco.MjModel, *, seed: int, on_picture: Callable[[], None] = lambda: None
+    *models: mujoco.MjModel, seed: int, on_picture: Callable[[], None] = lambda: None
 ) -> Callable[[Device, Recording], Iterator[UInt8[np.ndarray, "h w 3"]]]:
     """A renderer for `simulate_session(pictures=...)`, for takes made from filmed performances.
 
-    model: a `build_scene` of their task. on_picture: called after each image.
+    models: `build_scene` of their task, with the board, without or both, as the takes have it. on_picture:
+    called after each image.
     """
 
     def pictures(device: Device, recording: Recording) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
         rng = np.random.default_rng([seed, STREAMS[device.role], 10])
-        with Painter(model, device.camera.lens) as painter:
+        with ExitStack() as stack:
+            painters = {
+                model.nq + 7 * model.nmocap: stack.enter_context(Painter(model, device.camera.lens))
+                for model in models
+            }
             for t_ns in device.frames[device.kept].tolist():
+                painter = painters[len(snapshot_at(recording, t_ns))]
                 yield draw(painter, device, recording, t_ns, rng)
                 on_picture()
 
@@ -139,7 +146,10 @@ def draw(
     light = np.zeros((*camera.lens.size, 3), dtype=np.float32)
     for k, offset in enumerate(offsets.tolist()):
         at = int(np.clip(t_ns + offset, device.X_W.t_ns[0], device.X_W.t_ns[-1]))
-        view = painter.draw(snapshot_at(recording, at), device.X_W.at(at))
+        shown = snapshot_at(recording, at)
+        if len(shown) != len(snapshot_at(recording, t_ns)):  # across the end of a take
+            at, shown = t_ns, snapshot_at(recording, t_ns)
+        view = painter.draw(shown, device.X_W.at(at))
         light += weights[:, k, None, None] * view
     if camera.pixel_noise:
         light += rng.normal(0.0, camera.pixel_noise, light.shape).astype(np.float32)

@@ -172,14 +172,18 @@ def from_labels(
 def fit_offset(labels: Sequence[Labels], *, task: str) -> Float[np.ndarray, "3"]:
     """X_GB such that the robot works in front of its base as the person did.
 
-    The bin at the person's hip is aligned with the robot's; without one, the median pose of the working hand
+    The bin at the person's hip is aligned with the robot's, by its sightings or by where the hand lets go;
+    in tasks without a bin, the median pose of the working hand
     (low, over a table) is put `STANDOFF` in front of the base.
     """
     if task == "clear":
         seen = [g.p_G[g.seen] for each in labels if (g := each.glimpses.get(BIN)) is not None]
         if not seen or not len(np.concatenate(seen)):
+            seen = [_released(each) for each in labels]
+        if not len(np.concatenate(seen)):
             raise InvalidValueError(
-                "the bin at the person's hip was never seen: the robot's base is placed by it; film it"
+                "the robot's base is placed by the bin at the person's hip, where the hand lets go: expected "
+                "a hand that opens with a thing in it, got none; check the gripper's width"
             )
         at, wanted = np.median(np.concatenate(seen), axis=0), np.array(BIN_P)
     else:
@@ -191,6 +195,13 @@ def fit_offset(labels: Sequence[Labels], *, task: str) -> Float[np.ndarray, "3"]
             )
         at, wanted = np.median(low, axis=0), np.array([STANDOFF, 0.0])
     return np.array([*(at[:2] - wanted[:2]), 0.0])
+
+
+def _released(labels: Labels) -> Float[np.ndarray, "N 3"]:
+    """Positions of the hand in G where it lets go of what it holds."""
+    width = np.asarray(labels.width)
+    holds = commanded_width(width) < width - 0.5 * SQUEEZE
+    return np.asarray(labels.X_GE.p[np.flatnonzero(holds[:-1] & ~holds[1:]) + 1])
 
 
 def places_of(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:

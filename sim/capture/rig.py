@@ -1,5 +1,6 @@
 """The rig that a person wears: two cameras with odometry, and the error model of each part."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,6 +9,7 @@ import numpy as np
 from calibration.camera import KannalaBrandt, Pinhole
 from sim.capture.cameras import Camera
 from sim.capture.faults import Fault
+from sim.capture.scene import CHEST_FOVY, WRIST_FOVY
 from sim.capture.sensors import ImuErrors, Vio
 
 CHEST_LENS = Pinhole(size=(960, 1280), fx=640.0, fy=640.0, cx=641.7, cy=478.2)
@@ -101,6 +103,31 @@ NOISY = Noise(
 """Typical errors of phones and action cameras."""
 
 
+SMALL_RATE_HZ = 20.0
+
+
+def small_cameras(size: tuple[int, int]) -> Mapping[str, Camera]:
+    """Cameras with the robot's fields of view and small images (height, width), for training data.
+
+    Boards cannot be found in images of this size: set `RigConfig.corners`, for corners as accurate as those
+    of the large lenses.
+    """
+    out = {}
+    for role, fovy, lens in (("chest", CHEST_FOVY, CHEST_LENS), ("hand", WRIST_FOVY, WRIST_LENS)):
+        height, width = size
+        f = 0.5 * height / math.tan(0.5 * math.radians(fovy))
+        small = Pinhole(size=size, fx=f, fy=f, cx=0.5 * (width - 1), cy=0.5 * (height - 1))
+        out[role] = Camera(
+            lens=small,
+            rate_hz=SMALL_RATE_HZ,
+            exposure_ns=3_000_000,
+            corner_noise_px=0.3 * f / lens.fx,
+            pixel_noise=4.0,
+            worst_blur_px=8.0 * f / lens.fx,
+        )
+    return out
+
+
 @dataclass(frozen=True, kw_only=True)
 class RigConfig:
     """Configuration of a recorded session; the same seed gives the same bits."""
@@ -119,6 +146,8 @@ class RigConfig:
     board that lies flat."""
     cameras: Mapping[str, Camera] = field(default_factory=dict)
     """Cameras by role that replace those of `noise`."""
+    corners: bool = False
+    """Whether corners and tags are written beside images that are too small to find them in."""
 
     def camera(self, role: str) -> Camera:
         return self.cameras.get(role) or self.noise.cameras()[role]

@@ -21,6 +21,7 @@ from calibration.capture.values import DeviceInfo, Imu, Setup
 from calibration.trajectory import Trajectory
 from robot_runtime.core.values.action import NS_PER_S
 from sim.capture import faults as fault
+from sim.capture.camera_images import drawn
 from sim.capture.cameras import (
     CHEST,
     HAND,
@@ -37,8 +38,8 @@ from sim.capture.cameras import (
 from sim.capture.clips import Demonstrate, visit
 from sim.capture.performance import Performance, load_performance, save_performance
 from sim.capture.person import Person, perform
-from sim.capture.rig import NOISY, Noise, RigConfig
-from sim.capture.scene import BOARD, X_EH, cube, tags_described
+from sim.capture.rig import NOISY, Noise, RigConfig, small_cameras
+from sim.capture.scene import BOARD, X_EH, build_scene, cube, tags_described
 from sim.capture.sensors import DeviceClock, Jump, draw_clock, kept, run_imu, run_vio, sample_times
 from sim.capture.takes import DEMONSTRATION, WALK, Recording, Take, record
 from sim.capture.truth import Truth
@@ -130,16 +131,38 @@ def record_session(
     *,
     noise: Noise = NOISY,
     film: bool = False,
+    image_size: tuple[int, int] | None = None,
     demonstrate: Demonstrate = perform,
     on_demonstration: Callable[[Performance], None] = lambda performance: None,
+    on_image: Callable[[], None] = lambda: None,
 ) -> list[Performance]:
     """Record one person's demonstrations, seed by seed, into FOLDER/capture; returns all clips.
 
+    image_size: height and width of videos, by cameras with the robot's fields of view, and then no positions
+    of things; None: no videos. on_image: called after each image.
     demonstrate: makes a demonstration; `performed_once` caches them.
     """
-    clips = visit(task, seeds, film=film, demonstrate=demonstrate, on_demonstration=on_demonstration)
-    config = RigConfig(noise=noise, seed=int(seeds[0]), task=make_task(task).instruction)
-    simulate_session([Take.of(clip) for clip in clips], config, folder)
+    has_images = image_size is not None
+    clips = visit(
+        task,
+        seeds,
+        film=film or has_images,
+        demonstrate=demonstrate,
+        on_demonstration=on_demonstration,
+    )
+    config = RigConfig(
+        noise=noise,
+        seed=int(seeds[0]),
+        task=make_task(task).instruction,
+        cameras={} if image_size is None else small_cameras(image_size),
+        corners=has_images,
+        glimpses=not has_images,
+    )
+    pictures = None
+    if has_images:
+        rooms = [build_scene(make_task(task), has_board=each, prints=True) for each in (True, False)]
+        pictures = drawn(*rooms, seed=config.seed, on_picture=on_image)
+    simulate_session([Take.of(clip) for clip in clips], config, folder, pictures=pictures)
     return clips
 
 
@@ -171,7 +194,7 @@ def write_capture(
             _write_device(writer, each, recording, config, pictures)
         _write_widths(writer, devices[HAND], recording, config)
         _write_marks(writer, devices[CHEST], recording)
-        if pictures is None:
+        if pictures is None or config.corners:
             for each in devices.values():
                 _write_corners(writer, each, recording, config)
             if config.tags:

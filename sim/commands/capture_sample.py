@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from robot_runtime.cli.options import HouseholdTask, NewFolder, Seed, Within, need
+from robot_runtime.cli.options import HouseholdTask, Maybe, NewFolder, Pixels, Seed, Within, need
 from robot_runtime.cli.progress import counted
 from robot_runtime.error_text import writing
 
@@ -15,7 +15,8 @@ class CaptureSample:
     """Make a small simulated capture for trying check, label and replay.
 
     A simulated rig records a simulated person: clocks, odometry and board corners with all errors of real
-    devices, and no images. Takes half a minute. Exit code 1: no demonstration succeeded.
+    devices; with --images also videos of both cameras. Takes half a minute, with videos two. Exit code 1: no
+    demonstration succeeded.
 
     Example: robot-runtime capture sample --output captures/sample
     """
@@ -26,6 +27,8 @@ class CaptureSample:
     """Task to demonstrate."""
     demonstrations: Annotated[int, Within(1, 50)] = 2
     """Number of demonstrations; failed ones are marked as discarded."""
+    images: Maybe[tuple[Pixels, Pixels]] = None
+    """Height and width of videos, in place of positions of things; no videos if not given."""
     seed: Seed = 0
     """Seed of the rooms, the person and the devices."""
 
@@ -37,8 +40,14 @@ class CaptureSample:
         seeds = range(self.seed, self.seed + self.demonstrations)
         with writing(self.output), whole_folder(self.output) as folder, counted(stays=False) as progress:
             bar = progress.add_task("demonstrate and record", total=len(seeds) + 1)
+            drawn = progress.add_task("draw images", total=None, visible=self.images is not None)
             clips = record_session(
-                self.task, seeds, folder, on_demonstration=lambda clip: progress.advance(bar)
+                self.task,
+                seeds,
+                folder,
+                image_size=self.images,
+                on_demonstration=lambda clip: progress.advance(bar),
+                on_image=lambda: progress.advance(drawn),
             )
             _keep_capture_alone(folder)
             progress.advance(bar)

@@ -203,6 +203,7 @@ def training_data(
     """Return demonstrations in the network's format; with images, an estimator is trained first."""
     from sim.demonstrations.training_data import by_estimates, by_labels, refuse_others
 
+    assert options.labels != "relative", "refused before"
     if not options.dataset:
         return by_labels(options.task[0], demonstrations, options.labels, joints=not options.no_joints)
     refuse_others(options.task[0], demonstrations)
