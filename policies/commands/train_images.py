@@ -7,7 +7,7 @@ No position of an object is needed, and no simulated task: labels declare the ro
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,8 +100,19 @@ def _refuse(options: "Train") -> None:
             "from images a policy learns with recipe plain, prefix, lambda-mask or mixed-schedule; "
             f"got {options.recipe}"
         )
+    for name in ("init", "recipe", "encoder", "execution_horizon", "max_delay"):
+        if options.network != "flow" and getattr(options, name) is not None:
+            raise InvalidValueError(f"--{name.replace('_', '-')} goes with --network flow")
+    if options.network != "flow" and options.mask:
+        raise InvalidValueError("--mask goes with --network flow")
+    if options.encoder not in (None, "small", "resnet18") and not Path(options.encoder).is_file():
+        raise InvalidValueError(
+            f"--encoder takes small, resnet18 or a file of pretrained weights; there is no file "
+            f"{options.encoder}"
+        )
     stored = [StoredDataset(folder) for folder in options.dataset]
     first = stored[0]
+    _masked(options.mask, _cameras(first))
     for folder, each in zip(options.dataset, stored, strict=True):
         if not each.cameras:
             raise InvalidValueError(f"{folder} has no images: record or label it with cameras")
@@ -130,11 +141,15 @@ def _refuse(options: "Train") -> None:
 def _facts(dataset: StoredDataset) -> Mapping[str, Any]:
     """Return what all datasets of one training share."""
     return {
-        "cameras": ", ".join(name.removeprefix(f"{PICTURES}.") for name in dataset.cameras),
+        "cameras": ", ".join(_cameras(dataset)),
         "frames per second": f"{dataset.fps:g}",
         "a pace against the person of": f"{slower_of(dataset.features):g}",
         "actions of": _kind(dataset) or "a robot",
     }
+
+
+def _cameras(dataset: StoredDataset) -> list[str]:
+    return [name.removeprefix(f"{PICTURES}.") for name in dataset.cameras]
 
 
 def _kind(dataset: StoredDataset) -> str:
@@ -237,10 +252,6 @@ def encoder_of(options: "Train", cameras: Mapping[str, tuple[int, int]]) -> "Ima
     choice, path = options.encoder or "small", None
     if choice not in ("small", "resnet18"):
         choice, path = "resnet18", Path(choice)
-        if not path.is_file():
-            raise InvalidValueError(
-                f"--encoder takes small, resnet18 or a file of pretrained weights; there is no file {path}"
-            )
     config = EncoderConfig(
         cameras=tuple(cameras),
         sizes=tuple(cameras.values()),
@@ -251,9 +262,7 @@ def encoder_of(options: "Train", cameras: Mapping[str, tuple[int, int]]) -> "Ima
     return ImageEncoder.new(config, seed=options.seed, pretrained=path)
 
 
-def _masked(
-    masks: Sequence[str], cameras: Mapping[str, tuple[int, int]]
-) -> tuple[tuple[float, float, float, float], ...]:
+def _masked(masks: Sequence[str], cameras: Iterable[str]) -> tuple[tuple[float, float, float, float], ...]:
     """Return the masked rectangle of each camera, from CAMERA=TOP,LEFT,BOTTOM,RIGHT."""
     given = dict.fromkeys(cameras, (0.0, 0.0, 0.0, 0.0))
     for mask in masks:
@@ -265,7 +274,7 @@ def _masked(
                 f"--mask takes CAMERA=TOP,LEFT,BOTTOM,RIGHT as shares of the image, got {mask}"
             ) from error
         if camera not in given:
-            raise InvalidValueError(f"--mask {mask}: the cameras are {', '.join(cameras)}")
+            raise InvalidValueError(f"--mask {mask}: the cameras are {', '.join(given)}")
         given[camera] = top, left, bottom, right
     return tuple(given.values()) if masks else ()
 
@@ -331,11 +340,6 @@ def _train_lerobot(
     from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
     from policies.resume import state_path
 
-    for name in ("init", "recipe", "encoder", "execution_horizon", "max_delay"):
-        if getattr(options, name) is not None:
-            raise InvalidValueError(f"--{name.replace('_', '-')} goes with --network flow")
-    if options.mask:
-        raise InvalidValueError("--mask goes with --network flow")
     assert options.network != "flow"
     given = options.given("steps", "batch_size", "learning_rate", "width")
     config = LeRobotTrainConfig(

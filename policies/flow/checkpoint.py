@@ -9,7 +9,16 @@ from safetensors.torch import save_file
 from torch import Tensor, from_numpy
 
 from policies.budget import Budget
-from policies.files import ESTIMATOR, read_json, read_tensors, refuse_oversized, texts, value_of, whole_number
+from policies.files import (
+    ENCODER,
+    ESTIMATOR,
+    read_json,
+    read_tensors,
+    refuse_oversized,
+    texts,
+    value_of,
+    whole_number,
+)
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
 from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
@@ -199,6 +208,10 @@ def _origin(training: Mapping[str, object]) -> str:
 def _scene(checkpoint: Checkpoint, folder: Path) -> str:
     """The scene inputs of the policy, in words."""
     num_numbers = checkpoint.info.schema.environment_state_dim
+    if (folder / ENCODER).is_file():
+        encoder = json.loads((folder / ENCODER).read_text())
+        sizes = ", ".join(f"{width} x {height}" for height, width in encoder["sizes"])
+        return f"images of {' and '.join(encoder['cameras'])} ({sizes} pixels)"
     if not (folder / ESTIMATOR).is_file():
         names = ", ".join(checkpoint.info.schema.environment_state_names)
         return f"{num_numbers} numbers of scene state{names and f' ({names})'}, no images"

@@ -25,6 +25,8 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
 
 Network = Literal["act", "diffusion"]
+_UNET_MULTIPLE = 8
+"""Rows of Diffusion's three levels are a multiple of this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +139,11 @@ class _Batches:
     def __len__(self) -> int:
         return len(self._numbers[ACTION])
 
-    def of(self, chosen: Tensor, *, with_history: bool) -> dict[str, Tensor]:
-        """A batch; with_history: observations get an axis for their history, as Diffusion takes them."""
+    def of(self, chosen: Tensor, *, diffusion_horizon: int | None) -> dict[str, Tensor]:
+        """A batch; diffusion_horizon: of Diffusion, whose rows begin at the oldest observation.
+
+        Its observations have an axis for their history, and rows before the newest one are masked.
+        """
         frames = (chosen[:, None] * self._steps + torch.arange(self._steps)).reshape(-1)
         out = {key: self._numbers[key][frames] for key in (STATE, SCENE) if key in self._numbers}
         mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
@@ -146,9 +151,16 @@ class _Batches:
             pixels = np.stack([self._seen[i].images[camera].pixels for i in frames.tolist()])
             images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
             out[f"{PICTURES}.{camera}"] = (images - mean) / std
-        if with_history:
+        rows = self._numbers[ACTION][chosen]
+        before = after = 0
+        if diffusion_horizon is not None:
             out = {key: each.reshape(-1, self._steps, *each.shape[1:]) for key, each in out.items()}
-        return out | {ACTION: self._numbers[ACTION][chosen]}
+            before = self._steps - 1
+            after = diffusion_horizon - before - rows.shape[1]
+        num = rows.shape[1]
+        at = torch.arange(-before, num + after)
+        out["action_is_pad"] = ((at < 0) | (at >= num)).expand(len(rows), -1)
+        return out | {ACTION: rows[:, at.clamp(0, num - 1)]}
 
 
 def _peer_config(
@@ -195,7 +207,8 @@ def _peer_config(
         )
     return DiffusionConfig(
         n_obs_steps=n_obs_steps,
-        horizon=spec.horizon,
+        horizon=-(-(spec.horizon + n_obs_steps - 1) // _UNET_MULTIPLE) * _UNET_MULTIPLE,
+        do_mask_loss_for_padding=True,
         down_dims=(config.width // 4, config.width // 2, config.width),
         noise_scheduler_type="DDIM",
         num_inference_steps=config.num_inference_steps,
@@ -249,8 +262,8 @@ def _fit(
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step, config)
         chosen = torch.randint(len(data), (config.batch_size,), generator=draw)
-        batch = data.of(chosen, with_history=config.network == "diffusion")
-        batch["action_is_pad"] = torch.zeros(batch[ACTION].shape[:2], dtype=torch.bool)
+        is_diffusion = config.network == "diffusion"
+        batch = data.of(chosen, diffusion_horizon=policy.config.horizon if is_diffusion else None)
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bfloat16):
             loss, _ = policy.forward(batch)
         optimiser.zero_grad()

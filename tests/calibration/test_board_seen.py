@@ -69,6 +69,7 @@ def said_of_board(capture: RawCapture) -> set[str]:
     return set(check_capture(capture).verdict.names) & about
 
 
+@pytest.mark.long
 def test_a_board_that_is_looked_at_from_aside_has_nothing_against_it(tmp_path):
     assert said_of_board(recorded(tmp_path)) == set()
 
@@ -231,6 +232,7 @@ def two_hands(folder: Path) -> RawCapture:
     return RawCapture.open(capture)
 
 
+@pytest.mark.long
 def test_of_two_hands_the_one_on_the_wrong_side_is_named_by_the_board_alone(tmp_path):
     capture = two_hands(tmp_path)
     report = check_capture(capture, has_shared_clock=True, with_checksums=False)

@@ -73,6 +73,7 @@ def paced(seed: int) -> tuple[Turning, Turning]:
     return out[0], out[1]
 
 
+@pytest.mark.long
 def test_clocks_of_two_paces_are_joined_as_exactly_as_their_sigma_says_wherever_their_frames_lie():
     fits = [join(*paced(seed), spans()) for seed in range(40)]
     errors_ms = np.array([(fit.offset_ns - (B0 - A0)) / 1e6 for fit in fits])

@@ -62,6 +62,7 @@ def test_pictures_far_off_the_poses_are_found_within_the_stated_uncertainty(late
     assert f"{found.late_ns / 1e6:+.0f} ms apart" in str(found.reason)
 
 
+@pytest.mark.long
 def test_pictures_farther_off_than_is_searched_get_no_figure_and_no_uncertainty():
     path = poses()
     found = image_clock(BOARD, CAMERA, seen(path, late_ms=600.0), path)

@@ -100,6 +100,7 @@ NARROW_FISHEYE = KannalaBrandt(size=(360, 480), fx=240.0, fy=240.0, cx=241.0, cy
 """110 degrees wide, which a pinhole's distortion nearly fits."""
 
 
+@pytest.mark.long
 def test_a_fisheye_that_is_taken_for_a_pinhole_is_said():
     found = calibrate(BOARD, shown(NARROW_FISHEYE, 14, noise_px=0.1), "pinhole").intrinsics
     assert found.residuals["rms_px"] < 1.0

@@ -28,6 +28,8 @@ from sim.capture.samples import ROWS_AFTER, ROWS_BEFORE, samples
 from sim.capture.things import in_words, names_of, points_in_scene
 from sim.tasks import HOUSEHOLD_TASKS, make_task
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -237,6 +237,7 @@ def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
 
 @examples(50)
 @given(late=late_ticks)
+@pytest.mark.long
 def test_requests_never_come_closer_than_a_row(late):
     """The path to an answer's first row leaves the older plan a row before: it would miss the last one's."""
     gaps = np.diff(asked_by(late, 1))
@@ -336,6 +337,7 @@ def continued(request, q, dq):
     lag_ns=st.integers(DT // 2, 3 * DT),
     ticks_late=st.integers(0, 2 * DT // SLOW_TICK),
 )
+@pytest.mark.long
 def test_an_early_answer_leads_a_robot_that_lags_behind_as_far_as_one_two_rows_late(rows, lag_ns, ticks_late):
     late = distance_led(rows, lag_ns, 2 * DT)
     assert late > 2.5

@@ -104,6 +104,7 @@ TRACES = st.one_of(constant, jittered, late_first, half_lost, alternating)
 @example("pipelined-prefix", lambda k: 800, 800, 2)
 @example("vlash", lambda k: 650, 650, 2)
 @example("a2c2", lambda k: NEVER if np.random.default_rng([488, k]).random() < 0.5 else 0, 201, None)
+@pytest.mark.long
 def test_every_method_keeps_moving_under_every_latency(name, trace, probed_ms, trained):
     """Or it reports why it is stationary."""
     latency = None if probed_ms is None else probed(probed_ms)
@@ -120,6 +121,7 @@ def test_every_method_keeps_moving_under_every_latency(name, trace, probed_ms, t
     st.sampled_from([None, 2, 5]),
 )
 @example("committed-prefix", LONGEST_MS, True, None)
+@pytest.mark.long
 def test_whatever_the_latency_no_method_moves_less_than_one_that_stops_to_ask(
     name, latency_ms, is_probed, trained
 ):

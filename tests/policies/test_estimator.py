@@ -30,6 +30,8 @@ from robot_runtime.errors import CheckpointError, InvalidValueError
 from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import Sample
 
+pytestmark = pytest.mark.long
+
 SIZE = (24, 24)
 FIELDS = (EndEffectorPose(), GripperWidth())
 SPEC = ActionSpec(fields=FIELDS, horizon=4, dt_ns=50_000_000)

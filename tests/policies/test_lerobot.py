@@ -23,6 +23,8 @@ from robot_runtime.errors import CheckpointError, InvalidValueError
 from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import Sample
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
 pytest.importorskip("diffusers", reason="the Diffusion Policy needs it")
 

@@ -119,6 +119,7 @@ def test_what_is_fused_and_compiled_gives_the_same_rows(kind, monkeypatch):
             np.testing.assert_allclose(chunks(policy, network, part), rows, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_chunk_as_one_graph_is_timed_as_a_whole(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     bench = BenchGpu(models=("pi05",), batches=(1,), small=True, device="cpu", one_graph=True, n=1)

@@ -211,6 +211,7 @@ def test_a_clip_of_a_recording_is_guided_and_judged_when_it_ends(tmp_path: Path)
     assert re.search("anchor_begin.*\n.*anchor_end,the recording's end", marks), marks
 
 
+@pytest.mark.long
 def test_a_stream_that_does_not_come_is_named_and_key_q_ends_the_waiting(tmp_path: Path):
     with Worn(tmp_path) as worn:
         worn.addresses["hand"] = f"ipc://{tmp_path}/nobody"

@@ -75,6 +75,7 @@ def test_a_proxy_stalls_goes_deaf_corrupts_and_cuts():
 
 @pytest.mark.real_time
 @pytest.mark.parametrize(("number", "times"), [(1, 2), (7, 6), (10, 3), (11, 1), (12, 4), (13, 2), (16, 2)])
+@pytest.mark.long
 def test_a_fault_that_is_judged_by_times_ends_as_its_row_says(number, times):
     """Its figures are for `bench faults` on a machine that is not busy."""
     verdict = BY_NUMBER[number].run(times)

@@ -27,6 +27,7 @@ def found(tmp_path_factory) -> dict:
     return json.loads(figures.read_text())
 
 
+@pytest.mark.long
 def test_both_ways_are_measured_in_one_run_and_the_difference_is_said(found):
     (served,) = found["served"]
     assert found["rows"] == found["chunks"] == []
@@ -38,6 +39,7 @@ def test_both_ways_are_measured_in_one_run_and_the_difference_is_said(found):
         assert served["on_top_ms"][row] == pytest.approx(on_top)
 
 
+@pytest.mark.long
 def test_both_starts_say_when_the_server_was_open_and_when_all_was_warm(found):
     (served,) = found["served"]
     assert served["max_batch"] == 2
@@ -46,6 +48,7 @@ def test_both_starts_say_when_the_server_was_open_and_when_all_was_warm(found):
     assert len(served["starts"]) == 2
 
 
+@pytest.mark.long
 def test_what_the_server_says_of_an_answer_is_part_of_what_the_robot_waited_for(found):
     (served,) = found["served"]
     parts = {name: of["p50"] for name, of in served["parts"].items()}
@@ -54,6 +57,7 @@ def test_what_the_server_says_of_an_answer_is_part_of_what_the_robot_waited_for(
     assert parts["policy"] == max(parts.values())
 
 
+@pytest.mark.long
 def test_a_server_holds_after_robots_that_came_and_left_what_it_held_before(found):
     (served,) = found["served"]
     held = served["connections"]

@@ -107,6 +107,7 @@ def test_a_browser_shows_view_after_view_and_after_ctrl_c_the_verdict(tmp_path: 
     assert wrong == []
 
 
+@pytest.mark.long
 def test_a_calibration_goes_on_without_its_page(tmp_path: Path):
     with PictureServer(hz=15.0) as camera:
         show(camera, draw_board(BOARD, PINHOLE, board_at((0.4, 0.5), "left", 0.4), look=LOOK))

@@ -300,6 +300,7 @@ def test_a_robot_s_file_that_is_wrong_about_its_camera_is_refused(video, setting
 
 
 @pytest.mark.real_time
+@pytest.mark.long
 def test_a_camera_that_freezes_in_any_way_is_noticed_and_never_shown():
     """`scripts/attack/frozen_cameras.py`, which has it within 200 ms, with room for a machine of others."""
     command = [

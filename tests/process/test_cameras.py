@@ -198,6 +198,7 @@ def test_the_loop_starts_without_a_camera_that_gives_no_picture_and_says_so():
     assert seen
 
 
+@pytest.mark.long
 def test_a_camera_that_falls_silent_is_waited_for_and_said():
     """The plan runs to its end, the robot holds, and goes on when the camera does."""
     clock = MonotonicClock()
@@ -220,6 +221,7 @@ def test_a_camera_that_falls_silent_is_waited_for_and_said():
         (FloatSensor, "gave a picture of another size or type"),
     ],
 )
+@pytest.mark.long
 def test_nothing_is_asked_with_what_is_no_picture_of_now(sensor, said):
     """It is said once and counted, the plan runs to its end, the robot goes on when pictures come again."""
     clock = MonotonicClock()
@@ -273,6 +275,7 @@ def test_a_camera_that_dies_ends_no_motion_and_is_said(sensor):
     assert seen
 
 
+@pytest.mark.long
 def test_a_camera_slower_than_it_is_asked_is_said_and_counted_and_its_age_is_in_the_delay():
     clock = MonotonicClock()
     record, seen = run_with(Sensor(clock, period_ns=400_000_000), clock, duration_s=3.0)
@@ -287,6 +290,7 @@ def test_a_camera_slower_than_it_is_asked_is_said_and_counted_and_its_age_is_in_
 
 
 @pytest.mark.parametrize("jpeg_quality", [None, 90], ids=["raw", "jpeg"])
+@pytest.mark.long
 def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jpeg_quality):
     task, clock = make_task("track"), MonotonicClock()
     world = World(task, seed=1, t_start_ns=clock.now_ns())
@@ -321,6 +325,7 @@ def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jp
     assert np.ptp(policy.seen[-1].images["wrist"].pixels) > 50  # a picture, not a blank
 
 
+@pytest.mark.long
 def test_a_bare_loop_beside_cameras_is_answered_by_a_policy_that_sees():
     skip_where_nothing_can_be_drawn(World(make_task(TASK)))
     with ServerProcess(POLICY) as server:
@@ -330,6 +335,7 @@ def test_a_bare_loop_beside_cameras_is_answered_by_a_policy_that_sees():
     assert measured.tick_ms > 0.0
 
 
+@pytest.mark.long
 def test_a_camera_that_gives_an_array_is_told_what_it_has_to_give():
     class Bare:
         size = SIZE

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from calibration.capture.check import check_capture
 from calibration.capture.raw import CaptureWriter, RawCapture
 from calibration.capture.values import DeviceInfo, Setup
@@ -52,6 +54,7 @@ def test_a_killed_recording_is_read_up_to_the_last_half_second_and_goes_on_as_a_
         assert later.path == folder / "part-2"
 
 
+@pytest.mark.long
 def test_the_next_import_of_a_name_removes_what_a_killed_one_left_of_it(tmp_path):
     kill_in_the_middle(tmp_path / "monday", "whole")
     kill_in_the_middle(tmp_path / "tuesday", "whole")

@@ -60,6 +60,7 @@ def rig(folder: Path, addresses: dict[str, str], *, fps: float = 30.0) -> Path:
     return folder / "rig.toml"
 
 
+@pytest.mark.long
 def test_the_gripper_marks_a_demonstration_and_lost_tracking_is_said_at_once(tmp_path, capsys):
     addresses = {role: f"ipc://{tmp_path}/{role}" for role in ("chest", "hand")}
     is_over = threading.Event()

@@ -26,6 +26,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_no_row_that_reaches_a_robot_is_wrong_whatever_the_network_does(tmp_path):
     command = [sys.executable, "-m", "scripts.attack.fuzz_sessions", "--deliveries", "20000", "--seed", "5"]
     subprocess.run(
@@ -40,6 +41,7 @@ def test_no_row_that_reaches_a_robot_is_wrong_whatever_the_network_does(tmp_path
 @pytest.mark.parametrize(
     "arguments", [["robot_runtime.cli", "--help"], ["scripts.bench", "methods", "--plan"]]
 )
+@pytest.mark.long
 def test_a_command_whose_output_nobody_reads_ends_without_a_traceback(arguments):
     reader, writer = os.pipe()
     os.close(reader)

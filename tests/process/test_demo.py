@@ -16,6 +16,8 @@ from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.world import World
 from sim.tasks import make_task
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.usefixtures("patient_time")
 def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):

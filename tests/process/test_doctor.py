@@ -105,6 +105,7 @@ def fine(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_code_that_a_robot_file_runs_is_printed_before_it_runs(fine: Path) -> None:
     (fine / "mine.py").write_text("raise SystemExit('the file of mine runs')")
     code, said, _ = doctor(fine, "robot.toml", "--set", "parts.arm.driver=mine.py:Arm", "parts.arm.q=[1]")
@@ -139,6 +140,7 @@ def test_a_robot_that_is_fine_is_told_what_its_policy_wants_and_how_late_it_foll
 
 
 @pytest.mark.real_time
+@pytest.mark.long
 def test_what_is_wrong_is_named_and_ends_with_one(fine: Path) -> None:
     (fine / "still.py").write_text(textwrap.dedent(CAMERA))
     with (fine / "robot.toml").open("a") as file:
@@ -161,6 +163,7 @@ def test_nothing_moves_unless_somebody_allows_it(fine: Path) -> None:
     assert "--yes allows it where there is no terminal to ask" in said
 
 
+@pytest.mark.long
 def test_what_fails_keeps_nothing_else_from_being_looked_at(fine: Path) -> None:
     (fine / "own.py").write_text(textwrap.dedent(CAMERA + SILENT))
     with (fine / "robot.toml").open("a") as file:
@@ -186,6 +189,7 @@ def test_a_file_with_a_typo_is_a_finding_too(fine: Path) -> None:
     assert "did you mean ideal-arm" in said
 
 
+@pytest.mark.long
 def test_a_part_that_cannot_be_made_is_one_finding_and_not_a_robot_without_arms_besides(fine: Path) -> None:
     code, said, found = doctor(fine, "robot.toml", "--set", "parts.arm.q=[[1]]")
     assert code == 1

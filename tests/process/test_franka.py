@@ -77,6 +77,7 @@ def hold(arm, q, duration_s):
     return fastest
 
 
+@pytest.mark.long
 def test_an_arm_follows_a_sine_of_20_hz_targets_within_a_hundredth_of_a_radian_and_stops(arm):
     assert isinstance(arm, Arm)
     start, due_s, worst = arm.read().q, 0.0, 0.0

@@ -107,6 +107,7 @@ def errors_against_commands(client: NotedClient, record: RunRecord) -> tuple[np.
     return np.array(shown), np.array(asked)
 
 
+@pytest.mark.long
 def test_a_slow_server_answers_every_row_and_its_policy_is_shown_what_the_robot_will_do(start_server):
     clock = MonotonicClock()
     server = start_server(delay_ms=200, policy="continuing")

@@ -137,6 +137,7 @@ def test_all_that_is_wrong_with_the_drivers_is_said_at_once(tmp_path, address):
         ("return rr.Robot(", "return dict(", "own.py:robot() made no robot but a dict"),
     ],
 )
+@pytest.mark.long
 def test_a_robot_that_is_none_is_refused_in_a_sentence(tmp_path, address, old, new, words):
     code, said = run_robot(changed(tmp_path, (old, new)), address)
     assert code == 1

@@ -236,6 +236,7 @@ def stands_after(running: Running, pressed_s: float) -> float:
     return next(s for tick, s in after_s if s > 0.0 and tick.mode is Mode.STOP and tick.phase is Phase.REST)
 
 
+@pytest.mark.long
 def test_a_robot_is_reset_and_armed_from_the_page(running: Running, page: Page):
     running.session.post(Stop(), by="test")
     expect(page.locator("#mode")).to_have_text("STOP")
@@ -247,6 +248,7 @@ def test_a_robot_is_reset_and_armed_from_the_page(running: Running, page: Page):
     expect(page.locator("#mode")).to_have_text("RUN")
 
 
+@pytest.mark.long
 def test_an_order_that_is_refused_says_why(page: Page):
     page.locator("#task").fill("dance")
     page.locator("#task-form button").click()
@@ -255,6 +257,7 @@ def test_an_order_that_is_refused_says_why(page: Page):
     expect(page.locator("#task-now")).to_have_text("swing")
 
 
+@pytest.mark.long
 def test_the_task_changes_in_mid_run(running: Running, page: Page):
     page.locator("#task").fill("swing slowly")
     page.locator("#task").press("Enter")
@@ -263,6 +266,7 @@ def test_the_task_changes_in_mid_run(running: Running, page: Page):
     expect(page.locator("#task-now")).to_have_text("swing")
 
 
+@pytest.mark.long
 def test_a_person_takes_a_part_over_and_hands_it_back(page: Page):
     row = page.locator("#part-arm")
     row.locator("button").click()
@@ -271,6 +275,7 @@ def test_a_person_takes_a_part_over_and_hands_it_back(page: Page):
     expect(row.locator(".by")).to_have_text("policy")
 
 
+@pytest.mark.long
 def test_two_browsers_agree_and_one_that_goes_away_changes_nothing(running: Running, page: Page, look):
     phone = look(width=400, height=500)
     expect(phone.locator("#mode")).to_have_text("RUN")

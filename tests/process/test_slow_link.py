@@ -33,6 +33,7 @@ def answers(
 
 
 @pytest.mark.real_time
+@pytest.mark.long
 def test_at_a_round_trip_of_400_ms_a_robot_connects_within_3_s_once_and_loses_nothing(start_server):
     server = start_server(heartbeat_ms=25)
     link = {"one_way_ns": 200 * MS, "jitter_ns": 20 * MS, "loss": 0.02}

@@ -105,6 +105,7 @@ def test_a_chunk_that_streams_in_late_leaves_the_robot_no_gap_in_its_plan():
     assert len(held) <= 1  # the first chunk has no old plan
 
 
+@pytest.mark.long
 def test_a_head_that_adds_nothing_changes_no_bit_and_one_that_adds_something_does():
     plain = run_late_track("time-aligned")
     assert run_late_track("a2c2", tiny_head(scale=0.0)).digest == plain.digest
@@ -283,6 +284,7 @@ class WatchingExpert(ExpertPolicy):
         return super().infer(request)
 
 
+@pytest.mark.long
 def test_a_policy_that_looks_is_shown_pictures_of_the_moment_it_asked(monkeypatch):
     monkeypatch.setattr(Drawer, "episode_s", 8.0)  # it has driven there and turned
     try:

@@ -10,6 +10,8 @@ from sim.scene.world import World
 from sim.tasks import HOUSEHOLD_TASKS, make_task
 from sim.tasks.household import CUP_HALF_HEIGHT, TABLE_Z
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def demonstrated() -> list[Observation]:

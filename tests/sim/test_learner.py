@@ -145,6 +145,7 @@ def test_a_shipped_policy_knows_the_scene_quantities_of_its_task_by_name(name):
     assert len(task.schema.environment_state_names) == len(task.environment_state(World(task, seed=0)))
 
 
+@pytest.mark.long
 def test_a_network_of_two_tasks_has_no_names_for_its_scene_quantities():
     samples = [collect(name, num_episodes=2, seed=0)[0] for name in ("track", "strike")]
     data = by_labels("track", samples, "base")

@@ -176,6 +176,7 @@ def test_odometry_counts_from_where_the_robot_was_switched_on(floor):
     assert np.abs(reported - floor.x_WB).max() > 0.1
 
 
+@pytest.mark.long
 def test_the_hand_stands_in_the_world_while_the_base_drives_under_it(floor):
     """Base to and fro at 1 m/s^2, odometry exact: what is left is what servos and measurements lag."""
     floor.reset(0)

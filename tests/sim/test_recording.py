@@ -99,6 +99,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_with
         assert float((one - other).abs().max()) < 0.05  # after one step
 
 
+@pytest.mark.long
 def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes_or_teaches_them_more(
     recorded, tmp_path, capfd
 ):
@@ -130,6 +131,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes_or_tea
     assert 0.0 < max(moved) < 0.01  # after one step
 
 
+@pytest.mark.long
 def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded):
     dataset, few = tmp_path / "track", ("--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
     record_expert("track", dataset, num_episodes=1, seed=0, cameras=("overview",), size=(48, 48))
@@ -292,6 +294,7 @@ def test_recording_without_cameras_needs_no_graphics(tmp_path, monkeypatch):
     assert not load_dataset(tmp_path / "track")[0].observation.images
 
 
+@pytest.mark.long
 def test_a_recording_that_is_gone_on_with_is_the_one_that_was_never_interrupted(tmp_path, capfd):
     def record(name: str, episodes: int, *options: str, task: str = "track", seed: int = 3) -> int:
         what = ["--task", task, "--output", str(tmp_path / name), "--cameras", "--seed", str(seed)]

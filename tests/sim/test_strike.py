@@ -125,6 +125,7 @@ def test_touched_ball_is_not_given_a_bounce(strike_world):
     assert np.abs(v - strike_world.task.serve.v_after).max() > 0.1
 
 
+@pytest.mark.long
 def test_plan_from_before_the_bounce_mostly_misses(strike_world):
     scores = []
     for seed in range(700, 720):

@@ -18,6 +18,7 @@ IMPATIENT = PersonRules(patience_s=0.7, nearer=100.0, reaction_s=0.1, gained=0.3
 """Takes over 0.8 s after the start, whatever happens, and hands back when it is 0.35 m nearer."""
 
 
+@pytest.mark.long
 def test_a_person_takes_over_and_hands_back_and_the_log_of_it_replays_to_the_same_bits(tmp_path):
     env = TaskEnv("fetch", control_period_ns=20_000_000, episode_s=2.3)
     takeover = run_takeover(bad_policy(), 10_002, env=env, rules=IMPATIENT, log=LogConfig(folder=tmp_path))

@@ -44,6 +44,7 @@ def test_target_is_the_same_however_it_is_asked_for(track_world):
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.long
 def test_expert_without_delay_succeeds(track_world, seed):
     score = run_expert(track_world, seed=900 + seed)
     assert score.success

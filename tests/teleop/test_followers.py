@@ -61,6 +61,7 @@ def test_the_first_command_is_where_the_arm_was_commanded_wherever_the_leader_is
         assert np.abs(first.q - Q_HOME).max() < 1e-9
 
 
+@pytest.mark.long
 def test_a_hand_goes_where_the_leaders_goes_and_stays_there():
     start = pin.SE3.Identity()
     goal = pin.SE3(pin.utils.rotate("z", 0.3), np.array([0.05, -0.1, 0.08]))
@@ -75,6 +76,7 @@ def test_a_hand_goes_where_the_leaders_goes_and_stays_there():
 
 
 @pytest.mark.parametrize("frame", Frame)
+@pytest.mark.long
 def test_a_velocity_moves_the_hand_at_that_speed_in_its_frame_and_it_stops_when_it_ends(frame):
     robot = LedRobot()
     asked = TwistLead(v=np.array([0.0, 0.1, 0.05]), frame=frame)
@@ -86,11 +88,13 @@ def test_a_velocity_moves_the_hand_at_that_speed_in_its_frame_and_it_stops_when_
     assert np.abs(told[-1].q - told[-2].q).max() < 1e-6
 
 
+@pytest.mark.long
 def test_a_person_who_faces_the_robot_has_her_left_at_its_right():
     told = led(arm_follower(yaw_deg=180.0), LedRobot(), [TwistLead(v=np.array([0.0, 0.1, 0.0]))] * 200)
     assert hand(told[-1]).translation[1] < hand(told[0]).translation[1] - 0.02
 
 
+@pytest.mark.long
 def test_an_arm_that_cannot_follow_catches_nothing_up():
     robot, follower = LedRobot(), arm_follower()
     lead = TwistLead(v=np.array([0.2, 0.0, 0.0]))
@@ -106,6 +110,7 @@ def test_an_arm_that_cannot_follow_catches_nothing_up():
     assert np.linalg.norm(moved) < 0.1
 
 
+@pytest.mark.long
 def test_no_joint_leaves_its_range_and_none_is_quicker_than_its_share():
     told = led(arm_follower(), LedRobot(), [TwistLead(v=np.array([1.0, 0.3, -1.0]), w=np.full(3, 2.0))] * 300)
     q = np.array([each.q for each in told])
@@ -115,6 +120,7 @@ def test_no_joint_leaves_its_range_and_none_is_quicker_than_its_share():
     assert (np.abs(np.diff(q, axis=0)) <= 0.5 * limits.dq_max * DT_S + 1e-12).all()
 
 
+@pytest.mark.long
 def test_an_arm_follows_a_leader_arm_from_where_both_are_and_may_come_to_agree_with_it():
     at, then = np.array(Q_HOME) + 0.3, np.array(Q_HOME) + 0.4
     told = led(arm_follower(), LedRobot(), [JointLead(q=at)] + [JointLead(q=then)] * 150)
@@ -185,6 +191,7 @@ def test_differences_give_the_jacobian():
     )
 
 
+@pytest.mark.long
 def test_an_arm_that_is_told_velocities_is_led_by_them():
     spec = ActionSpec(fields=(JointVelocity(7),), horizon=2, dt_ns=1)
     follower = followers_for(spec, FR3_LIMITS, TeleopConfig(), hand_pose=KINEMATICS.forward)["arm"]

@@ -41,6 +41,7 @@ def is_answered(address: str) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_it_answers_and_comes_back_at_the_same_address_after_it_was_killed(server: str):
     with GatewayProcess(settings(server)) as gateway:
         assert is_answered(gateway.address)
@@ -80,6 +81,7 @@ def test_a_signal_to_all_processes_is_for_the_server_alone_which_goes_on_through
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.long
 def test_serve_that_is_stopped_with_all_its_processes_ends_its_gateways_and_calls_it_no_fault(tmp_path: Path):
     ready, names = tmp_path / "ready.json", tmp_path / "names.json"
     names.write_text('{"convention": "si"}')
@@ -105,6 +107,7 @@ def test_it_ends_when_nobody_is_at_the_other_end_of_its_pipe(server: str):
     assert gateway._process.wait(5.0) == 0
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_its_settings_is_said_in_the_gateways_words(server: str):
     with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
         GatewayProcess(settings(server, address="127.0.0.1:no"))
@@ -191,6 +194,7 @@ def test_openpis_client_is_answered_again_after_the_server_was_started_anew(
         server.start()
 
 
+@pytest.mark.long
 def test_groots_client_connects_again_by_itself(serve):
     from test_groot import Client
     from test_groot import shown as groot_shown

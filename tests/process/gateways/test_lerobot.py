@@ -42,6 +42,8 @@ from robot_runtime.server.gateways.lerobot_names import declared_names_given  # 
 from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
 from tests.policies.test_lerobot_types import described, save  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 NAMES = KeyMap(
     convention="si",
     q=Entry(names=("one.pos", "two.pos")),

@@ -69,6 +69,7 @@ def test_an_expert_is_known_by_all_code_but_that_of_others(tmp_path, monkeypatch
     assert {task for task in TABLE_TASKS if expert(task).fingerprint != before[task]} == tasks
 
 
+@pytest.mark.long
 def test_the_expert_reacts_as_late_as_its_observations_are():
     (episode,) = run_group(config(EXPERT, delay_ms=200.0), range(10_000, 10_001))
     assert episode.score.success
