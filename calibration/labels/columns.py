@@ -8,6 +8,7 @@ import numpy as np
 
 from calibration.labels.demonstration import in_base
 from calibration.labels.feasibility import Feasibility, feasibility
+from calibration.labels.grip import commanded_width
 from calibration.labels.joined import CHEST
 from calibration.labels.values import Labels
 from calibration.trajectory import Trajectory
@@ -132,10 +133,11 @@ def columns(
     X_WE, x_WB, chest = _from_start(labels, done.x_WB)
     X_BE = in_base(x_WB, X_WE)
     width = np.nan_to_num(labels.width, nan=0.0)[:, None]
+    squeezed = np.nan_to_num(commanded_width(np.asarray(labels.width), labels.period_s), nan=0.0)[:, None]
     actions = {
-        "decoupled": np.hstack([x_WB, hand(X_BE), width]),
-        "chest": np.hstack([x_WB, hand(_moved(labels, done)), width]),
-        "world": np.hstack([x_WB, hand(X_WE), width]),
+        "decoupled": np.hstack([x_WB, hand(X_BE), squeezed]),
+        "chest": np.hstack([x_WB, hand(_moved(labels, done)), squeezed]),
+        "world": np.hstack([x_WB, hand(X_WE), squeezed]),
     }
     twist = _twist(x_WB, labels.period_s)
     speeds = np.gradient(done.q, labels.period_s, axis=0) if done.q.size else done.q

@@ -14,29 +14,26 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from calibration.labels.columns import ACTION_NAMES, PLACES, VALID
+from calibration.labels.columns import ACTION_NAMES, PLACES, VALID, WIDTH_NAMES
 from calibration.labels.columns import Kind as LabelKind
+from calibration.labels.grip import SQUEEZE_M, commanded_width
 from calibration.labels.values import Labels
 from robot_runtime.core.values.pose_rows import turns_about_vertical
 from robot_runtime.core.values.transforms import compose_planar, rotation_from_6d
 from robot_runtime.dataset.check import numbers
 from robot_runtime.dataset.check.episode import numbers_of
-from robot_runtime.dataset.recording import ACTION
+from robot_runtime.dataset.recording import ACTION, STATE
 from robot_runtime.dataset.run_columns import TRAINABLE
 from robot_runtime.dataset.stored import StoredDataset, StoredEpisode, array_of
 from robot_runtime.errors import InvalidValueError
 from sim.capture.performance import Performance
 from sim.capture.things import BIN, in_words, names_of
 from sim.experts.handling import STANDOFF
-from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S
 from sim.tasks.clear import BIN_P
 from sim.tasks.household import TABLE_Z
 
 Kind = Literal["decoupled", "chest"]
-_STALL_SPEED = 0.02
-_LETS_GO, _STOPS_ROWS = 0.006, 10
-"""Width change that is more than noise [m]; rows over which stopped fingers do not exceed it."""
 _MOVING = ("cup", "handle", "frontier", BIN)
 """Prefixes of the names of moving things."""
 _NEAR_S = 0.25
@@ -85,56 +82,6 @@ def from_ground_truth(
         things={name: p[at] for name, p in performance.things.items()},
         is_known=np.ones(len(at), dtype=bool),
     )
-
-
-def opened_width(width: Float[np.ndarray, " N"]) -> float:
-    """Width above which fingers are open, relative to the widest: grippers differ [m]."""
-    known = width[np.isfinite(width)]
-    return 0.9 * float(known.max()) if len(known) else math.inf
-
-
-def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """Commands with which fingers do what measured ones did: fingers that a thing stops squeeze it.
-
-    measured    open ──╲             ╱── open
-                        ╲___________╱          stopped while closing, far from closed: a thing is held
-    command     open ──╲             ╱──
-                        ╲____       ╱
-                             ╲─────╱           less by `SQUEEZE`
-
-    Measured widths are noisy: fingers release once the width is `_LETS_GO` more than what they held, and
-    hold again once they have closed by as much. Unknown rows stay unknown.
-    """
-    out = np.array(width, dtype=float)
-    is_open, stops = opened_width(width), _stops(width)
-    opened = False
-    widest = 0.0  # since the last release
-    held: float | None = None
-    narrowest = 0.0  # during a hold
-    for i, w in enumerate(width):
-        if not np.isfinite(w):
-            continue
-        opened, widest = opened or w > is_open, max(widest, float(w))
-        has_closed = opened and w <= min(is_open, widest - _LETS_GO)
-        if held is not None and (w > min(is_open, held + _LETS_GO) or held > narrowest + _LETS_GO):
-            held, widest = None, float(w)
-        elif held is None and has_closed and stops[i]:
-            held = narrowest = float(w)
-        if held is not None:
-            held += 0.2 * (float(w) - held)
-            narrowest = min(narrowest, held)
-            out[i] = max(0.0, w - SQUEEZE)
-    return out
-
-
-def _stops(width: Float[np.ndarray, " N"]) -> Bool[np.ndarray, " N"]:
-    """Whether fingers are stationary in a row, rather than closing slowly."""
-    n = len(width)
-    if n < 2:
-        return np.zeros(n, dtype=bool)
-    padded = np.append(width, np.full(_STOPS_ROWS, np.inf))
-    ahead = np.fmin.reduce([padded[i : i + n] for i in range(_STOPS_ROWS + 1)])
-    return np.asarray((np.abs(np.gradient(width, DT_S)) < _STALL_SPEED) & (width - ahead < _LETS_GO))
 
 
 def from_labels(
@@ -200,7 +147,7 @@ def fit_offset(labels: Sequence[Labels], *, task: str) -> Float[np.ndarray, "3"]
 def _released(labels: Labels) -> Float[np.ndarray, "N 3"]:
     """Positions of the hand in G where it lets go of what it holds."""
     width = np.asarray(labels.width)
-    holds = commanded_width(width) < width - 0.5 * SQUEEZE
+    holds = commanded_width(width, labels.period_s) < width - 0.5 * SQUEEZE_M
     return np.asarray(labels.X_GE.p[np.flatnonzero(holds[:-1] & ~holds[1:]) + 1])
 
 
@@ -284,6 +231,8 @@ def _retargeted(
 ) -> RetargetedDemonstration:
     table, things = dataset.table(episode), names_of(task)
     rows = array_of(table, ACTION, (len(ACTION_NAMES),)).astype(float)
+    names = dataset.names(STATE)
+    measured = array_of(table, STATE, (len(names),)).astype(float)[:, names.index(WIDTH_NAMES[0])]
     places = array_of(table, PLACES, (3 * len(things),)).astype(float)
     has_width = array_of(table, "observation.valid", (len(VALID),))[:, VALID.index("gripper")].astype(bool)
     is_known = array_of(table, TRAINABLE)[:, 0].astype(bool) & has_width
@@ -303,7 +252,7 @@ def _retargeted(
         x_WB=x_WB,
         p_WE=p if is_world else in_world(x_WB, p),
         R_BE=turns_about_vertical(-x_WB[:, 2]) @ R if is_world else R,
-        width=np.where(has_width, rows[:, 12], np.nan),
+        width=np.where(has_width, measured, np.nan),
         things={name: places[:, 3 * i : 3 * i + 3] for i, name in enumerate(things)},
         is_known=is_known,
         demonstration=episode.index,

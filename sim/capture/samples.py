@@ -30,6 +30,7 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Bool, Float
 
+from calibration.labels.grip import SQUEEZE_M, commanded_width, opened_width
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.pose_rows import (
     quaternions_from_rotations,
@@ -50,9 +51,8 @@ from robot_runtime.core.values.state import (
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
 from robot_runtime.robot.joint_move import min_jerk
-from sim.capture.retargeted import RetargetedDemonstration, commanded_width, in_world, opened_width
+from sim.capture.retargeted import RetargetedDemonstration, in_world
 from sim.capture.things import environment_state
-from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S, HORIZON
 from sim.scene.kinematics import solve_down
 from sim.scene.mobile_base import P_BA
@@ -294,7 +294,10 @@ class _Plan:
 
     def __init__(self, demonstration: RetargetedDemonstration) -> None:
         self._demonstration = demonstration
-        self.command, self._is_open = commanded_width(demonstration.width), opened_width(demonstration.width)
+        self.command, self._is_open = (
+            commanded_width(demonstration.width, DT_S),
+            opened_width(demonstration.width),
+        )
         lag = SERVO_LAG_S / DT_S
         self.p_ahead = demonstration.p_WE + lag * np.gradient(demonstration.p_WE, axis=0)
         v = np.gradient(demonstration.x_WB, DT_S, axis=0)
@@ -306,7 +309,7 @@ class _Plan:
         self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(demonstration))]
         """For each row, how many rows from there the end effector stays free, up to `BACK_ROWS`."""
         still = [_rows_until(moves[k : k + BACK_ROWS]) for k in range(len(demonstration))]
-        self.holds = self.command < demonstration.width - 0.5 * SQUEEZE
+        self.holds = self.command < demonstration.width - 0.5 * SQUEEZE_M
         self.back_rows = [
             free if free >= BACK_ROWS_MIN else 0 if holds else rows
             for free, rows, holds in zip(self.free_rows, still, self.holds, strict=True)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibration.labels.grip import commanded_width
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar
-from sim.capture.retargeted import RetargetedDemonstration, commanded_width
+from sim.capture.retargeted import RetargetedDemonstration
 from sim.capture.samples import (
     HOVER,
     MISS_MAX,
@@ -67,7 +68,7 @@ def told() -> RetargetedDemonstration:
 
 
 def grips(one: RetargetedDemonstration) -> list[Grip]:
-    command = commanded_width(one.width)
+    command = commanded_width(one.width, 0.05)
     return list(grips_of(one, command, command < one.width - 0.5 * SQUEEZE))
 
 
