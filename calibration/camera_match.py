@@ -43,6 +43,8 @@ NEAREST_M, FARTHEST_M = 0.02, 20.0
 _LEAST_COS = 0.25
 """Cosine of the angle off the optical axis from which the plane becomes a sphere."""
 _AGREE_RAD = 2e-3
+_MOST = 40
+"""Rows and columns of pixels from which medians and largest values are taken."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,7 +98,7 @@ class CameraMatch:
 
     def pixels(self) -> Float[np.ndarray, "h w 2"]:
         """For each captured pixel, the robot's pixel (u, v) that shows the same; NaN: none does."""
-        seen, _ = _seen(self.captured, self.robot, self.distance_m)
+        seen, _ = _seen(self.captured, self.robot, self.distance_m, _grid(self.captured.lens.size))
         return seen.reshape(*self.captured.lens.size, 2)
 
     def to_dict(self) -> dict[str, Any]:
@@ -175,7 +177,7 @@ def off_middle(lens: CameraModel) -> tuple[float, float]:
 def lens_apart_px(one: CameraModel, other: CameraModel) -> float:
     """Largest displacement of a pixel of the first by another distortion, focal lengths and principal points
     being equal; of directions that both images show."""
-    rays = one.unproject(_grid(one.size))
+    rays = one.unproject(_grid(one.size, _MOST))
     xy = _undoubtedly(other, rays)
     is_shown = other.sees(xy * (other.fx, other.fy) + (other.cx, other.cy))
     off = np.linalg.norm((one.distorted(rays) - xy)[is_shown] * (one.fx, one.fy), axis=1)
@@ -185,12 +187,12 @@ def lens_apart_px(one: CameraModel, other: CameraModel) -> float:
 def _figures(captured: MountedCamera, robot: MountedCamera, distance_m: float) -> dict[str, float]:
     """All differences; those that cannot be computed are left out."""
     X_HC = captured.X_MC.inverse() * robot.X_MC
-    seen, is_shown = _seen(captured, robot, distance_m)
+    seen, is_shown = _seen(captured, robot, distance_m, _grid(captured.lens.size))
     scale = scale_of(seen.reshape(*captured.lens.size, 2))
-    parallax = {
-        f"parallax_{what}_px": _median_off(seen, _seen(captured, robot, share * distance_m)[0], scale)
-        for what, share in (("near", 0.5), ("far", 2.0))
-    }
+    here, near, far = (
+        _seen(captured, robot, share * distance_m, _grid(captured.lens.size, _MOST))[0]
+        for share in (1.0, 0.5, 2.0)
+    )
     fov, own = field_of_view_deg(robot.lens), field_of_view_deg(captured.lens)
     middle, own_middle = off_middle(robot.lens), off_middle(captured.lens)
     found = {
@@ -203,7 +205,8 @@ def _figures(captured: MountedCamera, robot: MountedCamera, distance_m: float) -
         "mount_deg": float(np.rad2deg(np.linalg.norm(pin.log3(X_HC.rotation)))),
         "unseen_share": float((~np.isfinite(seen[is_shown]).all(axis=1)).mean()) if is_shown.any() else 1.0,
         "detail": float(np.sqrt(scale[0] * scale[1])),
-        **parallax,
+        "parallax_near_px": _median_off(here, near, scale),
+        "parallax_far_px": _median_off(here, far, scale),
     }
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
@@ -218,9 +221,12 @@ def scale_of(seen: Float[np.ndarray, "h w 2"]) -> tuple[float, float]:
     return float(np.median(steps[:, 0])), float(np.median(steps[:, 1]))
 
 
-def _seen(captured: MountedCamera, robot: MountedCamera, distance_m: float) -> tuple[np.ndarray, np.ndarray]:
-    """(N, 2) pixels of the robot's image, NaN: not in it; (N,) whether the captured image has a ray there."""
-    rays = captured.lens.unproject(_grid(captured.lens.size))
+def _seen(
+    captured: MountedCamera, robot: MountedCamera, distance_m: float, uv_H: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The robot's pixels (N, 2) that show what captured pixels uv_H (N, 2) show, NaN: none; and whether the
+    captured camera has a ray there, (N,)."""
+    rays = captured.lens.unproject(uv_H)
     is_shown = np.isfinite(rays).all(axis=1)
     p_H = rays * (distance_m / np.maximum(rays[:, 2:], _LEAST_COS))
     X_CH = robot.X_MC.inverse() * captured.X_MC
@@ -245,10 +251,10 @@ def _median_off(seen: np.ndarray, other: np.ndarray, scale: tuple[float, float])
     return float(np.nanmedian(off)) if np.isfinite(off).any() else float("nan")
 
 
-def _grid(size: tuple[int, int]) -> np.ndarray:
-    """Pixels (u, v) of an image, row by row."""
-    v, u = np.mgrid[: size[0], : size[1]]
-    return np.stack([u, v], axis=-1).reshape(-1, 2).astype(float)
+def _grid(size: tuple[int, int], most: int | None = None) -> np.ndarray:
+    """Pixels (u, v) of an image, row by row, from edge to edge. most: of a row and of a column; None: all."""
+    v, u = (np.linspace(0.0, n - 1, n if most is None else min(n, most)) for n in size)
+    return np.stack(np.meshgrid(u, v), axis=-1).reshape(-1, 2)
 
 
 def _between_deg(a: np.ndarray, b: np.ndarray) -> float:

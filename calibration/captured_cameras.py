@@ -196,7 +196,7 @@ def _in_base(X_WC: np.ndarray, x_WB: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """
     kept = np.isfinite(X_WC).all(axis=1) & np.isfinite(x_WB).all(axis=1)
     X_WC, x_WB = X_WC[kept], x_WB[kept]
-    back = Rotation.from_euler("z", -x_WB[:, 2])
+    back = Rotation.from_euler("z", -x_WB[:, 2:])
     p = back.apply(X_WC[:, :3] - np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))]))
     return p, (back * Rotation.from_quat(X_WC[:, 3:], scalar_first=True)).as_matrix()
 
