@@ -317,7 +317,7 @@ def _judged_mount(figures: Mapping[str, float], mount: str, distance_m: float) -
                 what=f"in the {mount} the robot's camera is {figures['mount_mm']:.0f} mm from the captured "
                 f"one, {100 * shift:.0f} % of the working distance of {distance_m:.2f} m "
                 f"({100 * MOST_SHIFT:.0f} % is the most); things at half and at twice that distance are "
-                f"displaced by {near:.0f} and {far:.0f} px.",
+                f"displaced by {near:.1f} and {far:.1f} px.",
                 do="Mount it where the captured camera was.",
                 is_fatal=shift > MOST_SHIFT,
             )

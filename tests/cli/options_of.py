@@ -52,6 +52,8 @@ NEEDED = {
     "CAPTURES": (".",),
     "RIG": ("pyproject.toml",),
     "CAPTURE": (".",),
+    "DATASET": (".",),
+    "ROBOT": ("pyproject.toml",),
     "SOURCE": (".",),
     "DEVICE": ("keyboard",),
     "--intrinsics": ("--intrinsics", "pyproject.toml"),

@@ -194,7 +194,7 @@ def test_a_dataset_has_the_chest_camera_s_pose_in_the_base_and_the_distance_of_t
     assert 0.2 < chest.distance_m < 0.8
     assert chest.sway is not None
     assert 0.001 < chest.sway[0] < 0.2
-    assert match_of(dataset, robot, images=dataset) == 0
+    assert match_of(dataset, robot, images=str(dataset)) == 0
 
 
 def test_brightness_of_given_images_is_compared(
@@ -204,13 +204,13 @@ def test_brightness_of_given_images_is_compared(
     folder.mkdir()
     for name in ("wrist", "chest"):
         cv2.imwrite(str(folder / f"{name}.png"), np.full((120, 160, 3), 240, np.uint8))
-    assert match_of(capture, robot, images=folder) == 0
+    assert match_of(capture, robot, images=str(folder)) == 0
     assert "brightness: the robot's images are" in capsys.readouterr().out
     cv2.imwrite(str(folder / "wrist.png"), np.full((240, 320, 3), 240, np.uint8))
     with pytest.raises(
         InvalidValueError, match=r"expected images of wrist of \(120, 160\).*got \(240, 320\)"
     ):
-        match_of(capture, robot, images=folder)
+        match_of(capture, robot, images=str(folder))
 
 
 def without_wrist(robot: Path) -> None:

@@ -39,9 +39,9 @@ class CaptureMatch:
     """robot.toml, whose cameras have the same names and name their calibrations."""
     output: Maybe[OutputFolder] = None
     """Folder for a file CAMERA.match.json for each camera; only a report if not given."""
-    images: Maybe[Path] = None
-    """Images of the robot's cameras, to compare the brightness: a folder with CAMERA.png or a folder CAMERA,
-    a dataset, or a run's log (.mcap)."""
+    images: Maybe[str] = None
+    """Source of images of the robot's cameras, to compare the brightness: a folder with CAMERA.png or a
+    folder CAMERA, a dataset, or the log of a run (.mcap)."""
     size: Maybe[tuple[Pixels, Pixels]] = None
     """Of a capture: --size of `capture label`, height and width [pixels]."""
     chest_distance_m: Maybe[Annotated[float, Within(0.1, 20.0)]] = None
@@ -55,7 +55,7 @@ class CaptureMatch:
         from calibration.captured_cameras import captured_cameras
         from robot_runtime.robot_file import RobotFile
 
-        if self.images is not None and not self.images.exists():
+        if self.images is not None and not Path(self.images).exists():
             raise InvalidValueError(f"--images names images of the robot, and there is no {self.images}")
         file = RobotFile.load(self.robot)
         captured = captured_cameras(self.dataset, self.size)
@@ -102,7 +102,7 @@ class CaptureMatch:
             return match, None
         from calibration.camera_brightness import mean_brightness, mean_brightness_warped
 
-        levels = mean_brightness(self.dataset, name), mean_brightness_warped(self.images, match)
+        levels = mean_brightness(self.dataset, name), mean_brightness_warped(Path(self.images), match)
         return match_cameras(name, captured.mount, camera, robot, brightness=levels, **given), levels
 
     def _write(self, matches: "list[CameraMatch]", folder: Path) -> int:
