@@ -44,7 +44,7 @@ _LEAST_COS = 0.25
 """Cosine of the angle off the optical axis from which the plane becomes a sphere."""
 _AGREE_RAD = 2e-3
 _MOST = 40
-"""Rows and columns of pixels from which medians and largest values are taken."""
+"""Rows and columns of pixels from which largest values are taken."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,24 +189,22 @@ def _figures(captured: MountedCamera, robot: MountedCamera, distance_m: float) -
     X_HC = captured.X_MC.inverse() * robot.X_MC
     seen, is_shown = _seen(captured, robot, distance_m, _grid(captured.lens.size))
     scale = scale_of(seen.reshape(*captured.lens.size, 2))
-    here, near, far = (
-        _seen(captured, robot, share * distance_m, _grid(captured.lens.size, _MOST))[0]
-        for share in (1.0, 0.5, 2.0)
-    )
+    middle = _middle(captured.lens.size)
+    here, near, far = (_seen(captured, robot, share * distance_m, middle)[0] for share in (1.0, 0.5, 2.0))
     fov, own = field_of_view_deg(robot.lens), field_of_view_deg(captured.lens)
-    middle, own_middle = off_middle(robot.lens), off_middle(captured.lens)
+    point, own_point = off_middle(robot.lens), off_middle(captured.lens)
     found = {
         "field_of_view_x_deg": fov[0] - own[0],
         "field_of_view_y_deg": fov[1] - own[1],
-        "principal_point_x_share": middle[0] - own_middle[0],
-        "principal_point_y_share": middle[1] - own_middle[1],
+        "principal_point_x_share": point[0] - own_point[0],
+        "principal_point_y_share": point[1] - own_point[1],
         "distortion_px": lens_apart_px(captured.lens, robot.lens),
         "mount_mm": 1e3 * float(np.linalg.norm(X_HC.translation)),
         "mount_deg": float(np.rad2deg(np.linalg.norm(pin.log3(X_HC.rotation)))),
         "unseen_share": float((~np.isfinite(seen[is_shown]).all(axis=1)).mean()) if is_shown.any() else 1.0,
         "detail": float(np.sqrt(scale[0] * scale[1])),
-        "parallax_near_px": _median_off(here, near, scale),
-        "parallax_far_px": _median_off(here, far, scale),
+        "parallax_near_px": _most_off(here, near, scale),
+        "parallax_far_px": _most_off(here, far, scale),
     }
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
@@ -246,9 +244,15 @@ def _undoubtedly(lens: CameraModel, p_C: np.ndarray) -> np.ndarray:
     return np.where((along > np.cos(_AGREE_RAD))[:, None], xy, np.nan)
 
 
-def _median_off(seen: np.ndarray, other: np.ndarray, scale: tuple[float, float]) -> float:
+def _most_off(seen: np.ndarray, other: np.ndarray, scale: tuple[float, float]) -> float:
     off = np.linalg.norm((seen - other) / scale, axis=1)
-    return float(np.nanmedian(off)) if np.isfinite(off).any() else float("nan")
+    return float(np.nanmax(off)) if np.isfinite(off).any() else float("nan")
+
+
+def _middle(size: tuple[int, int]) -> np.ndarray:
+    """Some pixels of the middle half of the image, in both directions."""
+    uv = _grid(size, _MOST)
+    return uv[(np.abs(uv / (size[1] - 1, size[0] - 1) - 0.5) <= 0.25).all(axis=1)]
 
 
 def _grid(size: tuple[int, int], most: int | None = None) -> np.ndarray:
@@ -317,7 +321,7 @@ def _judged_mount(figures: Mapping[str, float], mount: str, distance_m: float) -
                 what=f"in the {mount} the robot's camera is {figures['mount_mm']:.0f} mm from the captured "
                 f"one, {100 * shift:.0f} % of the working distance of {distance_m:.2f} m "
                 f"({100 * MOST_SHIFT:.0f} % is the most); things at half and at twice that distance are "
-                f"displaced by {near:.1f} and {far:.1f} px.",
+                f"displaced by {near:.1f} and {far:.1f} px in the middle of the image.",
                 do="Mount it where the captured camera was.",
                 is_fatal=shift > MOST_SHIFT,
             )

@@ -44,9 +44,10 @@ class CaptureMatch:
     folder CAMERA, a dataset, or the log of a run (.mcap)."""
     size: Maybe[tuple[Pixels, Pixels]] = None
     """Of a capture: --size of `capture label`, height and width [pixels]."""
-    chest_distance_m: Maybe[Annotated[float, Within(0.1, 20.0)]] = None
-    """Working distance of the chest camera, along its optical axis [m]; that of the hands if not given, or
-    0.6 m for a capture."""
+    wrist_distance_m: Maybe[Annotated[float, Within(0.02, 20.0)]] = None
+    """Working distance of wrist cameras, along the optical axis [m]; that of the TCP if not given."""
+    chest_distance_m: Maybe[Annotated[float, Within(0.02, 20.0)]] = None
+    """Likewise of the chest camera; that of the hand in the dataset if not given, 0.6 m for a capture."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))
@@ -58,11 +59,9 @@ class CaptureMatch:
         if self.images is not None and not Path(self.images).exists():
             raise InvalidValueError(f"--images names images of the robot, and there is no {self.images}")
         file = RobotFile.load(self.robot)
+        cameras, calibrations = file.table.get("cameras", {}), file.calibrations()
         captured = captured_cameras(self.dataset, self.size)
-        found = {
-            name: self._match(name, camera, file.table.get("cameras", {}), file.calibrations())
-            for name, camera in captured.items()
-        }
+        found = {name: self._match(name, camera, cameras, calibrations) for name, camera in captured.items()}
         code = 0 if all(match.verdict.ok for match, _ in found.values()) else 1
         for name, (match, brightness) in found.items():
             show(match, captured[name], brightness)
@@ -94,8 +93,8 @@ class CaptureMatch:
         except RobotRuntimeError as error:
             raise placed(error, f"{self.robot}: cameras.{name}.calibration") from None
         camera, reasons = captured.mounted(robot.X_MC)
-        is_chest = captured.mount == CHEST and self.chest_distance_m is not None
-        distance_m = self.chest_distance_m if is_chest else captured.distance_m
+        wanted_m = self.chest_distance_m if captured.mount == CHEST else self.wrist_distance_m
+        distance_m = captured.distance_m if wanted_m is None else wanted_m
         given: dict[str, Any] = {"distance_m": distance_m, "source": str(self.dataset), "reasons": reasons}
         match = match_cameras(name, captured.mount, camera, robot, **given)
         if self.images is None:

@@ -75,7 +75,5 @@ def test_a_shrunk_image_is_as_smooth_as_one_that_was_recorded_and_shrunk(rooms) 
         recorded = painter.draw(snapshot, EYE)
     wanted = cv2.resize(recorded, small.size[::-1], interpolation=cv2.INTER_AREA).astype(float)
     _, found = warped(rooms, turn(5.0, 0.0, 0.0, 0.0), small)
-    aliased = warped(rooms, turn(5.0, 0.0, 0.0, 0.0), small)[0]
-    ours, theirs = (np.abs(wanted - each)[2:-2, 2:-2].mean() for each in (found, aliased.astype(float)))
-    assert ours < 4.0
-    assert ours < theirs + 2.0
+    off = np.abs(wanted - found)[2:-2, 2:-2].mean()
+    assert off < 3.0  # grey levels; without averaging, 5
