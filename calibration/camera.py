@@ -80,6 +80,11 @@ class CameraModel(ABC):
                 f"{self.size[1]}x{self.size[0]} pixels cannot be scaled to {size[1]}x{size[0]}: another "
                 f"shape is a crop at an unknown position; calibrate at the size that is used"
             )
+        return self.stretched(size)
+
+    def stretched(self, size: tuple[int, int]) -> Self:
+        """The same camera with images scaled to (height, width), each side by its own factor."""
+        sy, sx = size[0] / self.size[0], size[1] / self.size[1]
         others = {f.name: getattr(self, f.name) for f in fields(self)}
         scaled = {
             "fx": self.fx * sx,

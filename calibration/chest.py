@@ -59,6 +59,8 @@ class ChestCamera:
     """Method of calibration, for people."""
     num_views: int
     residuals: Mapping[str, float] = field(default_factory=dict)
+    camera: Mapping[str, Any] | None = None
+    """The intrinsics that were used, as `CameraModel.to_dict`; None: the file is older than this field."""
     verdict: Verdict = field(default_factory=Verdict)
 
     @property
@@ -72,6 +74,7 @@ class ChestCamera:
             "source": self.source,
             "num_views": self.num_views,
             "residuals": dict(self.residuals),
+            "camera": None if self.camera is None else dict(self.camera),
             "verdict": self.verdict.to_dict(),
         }
 
@@ -83,6 +86,7 @@ class ChestCamera:
             source=str(data["source"]),
             num_views=int(data["num_views"]),
             residuals=data["residuals"],
+            camera=data.get("camera"),
             verdict=Verdict.from_dict(data["verdict"]),
         )
 
@@ -198,6 +202,7 @@ def from_base_motion(
         source="motion of the base before a board; height by the board's, which was measured",
         num_views=len(fit.used),
         residuals=_residuals(fit) | {"turned_deg": turned, "driven_m": driven, "board_tilt_deg": tilt},
+        camera=camera.to_dict(),
         verdict=Verdict.of(reasons),
     )
 
@@ -210,6 +215,7 @@ def from_hand(found: RobotWorld) -> ChestCamera:
         source="board on the robot's hand",
         num_views=found.num_views,
         residuals=found.residuals,
+        camera=found.camera,
         verdict=found.verdict,
     )
 
@@ -236,6 +242,7 @@ def from_places(X_GB: Sequence[pin.SE3], views: Sequence[ArmView], camera: Camer
         source="boards at measured places",
         num_views=len(fit.used),
         residuals=_residuals(fit),
+        camera=camera.to_dict(),
         verdict=Verdict.of(_judge(fit, fit.covariance[:6, :6], enough=3)),
     )
 

@@ -1,8 +1,9 @@
-"""Calibrations that `robot_runtime` uses: delays of parts and poses of cameras in a robot file, and the
-delays that `doctor` measures; see `robot_runtime.providers`.
+"""Calibrations that `robot_runtime` uses: delays of parts, and poses and matches of cameras in a robot file,
+and the delays that `doctor` measures; see `robot_runtime.providers`.
 
 [parts.arm]                            [cameras.wrist]
 latency_s = "latency.json"             calibration = "hand_eye.json"
+                                       match = "wrist.match.json"
 """
 
 from collections.abc import Mapping
@@ -11,9 +12,19 @@ from typing import Any
 
 from calibration.flash import Change, delay_of
 from calibration.latency import LONGEST_S, latency_of
+from robot_runtime.core.robot import Camera
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, nearest, placed
 
-__all__ = ["LONGEST_S", "Change", "calibration_of", "delay_of", "latency_of", "with_delays"]
+__all__ = [
+    "LONGEST_S",
+    "Change",
+    "calibration_of",
+    "delay_of",
+    "latency_of",
+    "match_of",
+    "matched",
+    "with_delays",
+]
 
 
 def with_delays(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -67,4 +78,46 @@ def calibration_of(where: str, text: object, folder: Path) -> Any:
             raise InvalidValueError(f"{path} is of kind {kind}; a camera takes {', '.join(kinds)}")
         return load(path, kinds[kind])
     except RobotRuntimeError as error:
+        raise placed(error, where) from None
+
+
+def match_of(where: str, text: object, folder: Path, *, camera: str, calibration: Any) -> Any:
+    """Content of a camera's match file, a `CameraMatch`.
+
+    camera: its name in the robot's file. calibration: by `calibration_of`.
+    InvalidValueError: no such file, refused when it was made, of another camera or calibration.
+    """
+    from calibration.camera_match import CameraMatch
+    from calibration.robot_camera import mounted
+    from calibration.store import load
+
+    if not isinstance(text, str):
+        raise InvalidValueError(f"{where} takes a file's name, got {text!r:.60}")
+    try:
+        match = load(folder / text, CameraMatch)
+        if match.name != camera:
+            raise InvalidValueError(
+                f"expected the match of camera {camera}, got that of {match.name} in {text}"
+            )
+        if not mounted(calibration, match.mount).is_same(match.robot):
+            raise InvalidValueError(
+                f"{text} was made for another lens, size or pose of this camera than its calibration has "
+                "now: run capture match again"
+            )
+    except RobotRuntimeError as error:
+        raise placed(error, where) from None
+    return match
+
+
+def matched(where: str, camera: Camera, match: Any) -> Camera:
+    """The camera with its images warped to those of the captured camera.
+
+    InvalidValueError: its images do not have the size of its calibration. ModuleNotFoundError: OpenCV is
+    missing.
+    """
+    from calibration.matched_camera import MatchedCamera
+
+    try:
+        return MatchedCamera(camera, match)
+    except InvalidValueError as error:
         raise placed(error, where) from None

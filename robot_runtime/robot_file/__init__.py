@@ -99,7 +99,7 @@ class RobotFile:
             file = cls(path=path, table=provider("calibration").with_delays(table, path.parent))
             check_sections(file.table)
             file._options()
-            file._calibrations()
+            file.calibrations()
         return file
 
     @contextlib.contextmanager
@@ -134,7 +134,18 @@ class RobotFile:
                         out[f"{place}.limits"] = sheet
         return out
 
+    def calibrations(self) -> dict[str, Any]:
+        """Return camera -> the content of its calibration file. InvalidValueError: it cannot be used."""
+        return {
+            name: provider("calibration").calibration_of(
+                f"cameras.{name}.calibration", table["calibration"], self.path.parent
+            )
+            for name, table in self._tables("cameras")
+            if "calibration" in table
+        }
+
     def _opened(self, maker: Maker) -> OpenRobot:
+        matches = self._matches(maker)
         self._made("devices", maker, maker.devices)  # a device may name an earlier one
         found = {kind: self._made(kind, maker) for kind in ("parts", "sensors", "cameras")}
         switches = self._operator(maker)
@@ -167,14 +178,14 @@ class RobotFile:
         robot = Robot(
             drivers,
             sensors=found["sensors"],
-            cameras=found["cameras"],
+            cameras=self._matched(found["cameras"], matches, maker),
             limits=Limits(limits) if limits else None,
             actions=tuple(actions),
             hand_pose=hand_poses or None,
             latency_s=late,
         )
         options = self._options() | switches
-        return OpenRobot(robot=robot, options=options, home=home, calibrations=self._calibrations())
+        return OpenRobot(robot=robot, options=options, home=home, calibrations=self.calibrations())
 
     def _operator(self, maker: Maker) -> dict[str, Any]:
         """Make the switches and the teleoperator."""
@@ -193,6 +204,32 @@ class RobotFile:
                 out[name] = maker.make(where, table)
         return out
 
+    def _matches(self, maker: Maker) -> dict[str, Any]:
+        """Camera -> the content of its match file."""
+        calibrations, out = self.calibrations(), dict[str, Any]()
+        for name, table in self._tables("cameras"):
+            if "match" in table:
+                with maker.attempt(f"cameras.{name}"):
+                    out[name] = provider("calibration").match_of(
+                        f"cameras.{name}.match",
+                        table["match"],
+                        self.path.parent,
+                        camera=name,
+                        calibration=calibrations[name],
+                    )
+        return out
+
+    def _matched(self, cameras: dict[str, Any], matches: Mapping[str, Any], maker: Maker) -> dict[str, Any]:
+        """Warp the images of cameras with a match; a camera without its declared match is left out."""
+        out = dict[str, Any]()
+        for name, camera in cameras.items():
+            if "match" not in self.table["cameras"][name]:
+                out[name] = camera
+            elif name in matches:
+                with maker.attempt(where := f"cameras.{name}"):
+                    out[name] = provider("calibration").matched(f"{where}.match", camera, matches[name])
+        return out
+
     def _tables(self, section: str) -> list[tuple[str, Table]]:
         return list(self.table.get(section, {}).items())
 
@@ -208,15 +245,6 @@ class RobotFile:
             if section in self.table:
                 out[section] = _watch_limits(section, kind, self.table[section])
         return out
-
-    def _calibrations(self) -> dict[str, Any]:
-        return {
-            name: provider("calibration").calibration_of(
-                f"cameras.{name}.calibration", table["calibration"], self.path.parent
-            )
-            for name, table in self._tables("cameras")
-            if "calibration" in table
-        }
 
     def _model(self) -> str | None:
         """Return the robot's geometry: a file beside this one, or a name; a single Franka is known."""

@@ -37,6 +37,8 @@ _SECTIONS = (
 )
 _OF_PART = ("driver", "limits", "latency_s", "home", "command", "joint_names", "kinematics")
 """Keys of a part that its driver does not get."""
+_OF_CAMERA = ("driver", "calibration", "match")
+"""Keys of a camera that its driver does not get."""
 _OPERATOR = ("arm", "hold_to_run", "teleop")
 _COMMANDS: Mapping[str, Callable[[str, int, tuple[str, ...]], ActionField]] = {
     "joint_position": lambda part, n, names: JointPosition(n, part=part, names=names),
@@ -80,6 +82,12 @@ def check_sections(table: Table) -> None:
                 )
     for name, each in table["parts"].items():
         _check_part(f"parts.{name}", each)
+    for name, each in table.get("cameras", {}).items():
+        if "match" in each and "calibration" not in each:
+            raise InvalidValueError(
+                f"cameras.{name}.match needs the camera's calibration beside it: calibration = FILE of "
+                "calibrate hand-eye, or chest"
+            )
 
 
 def _check_part(where: str, table: Table) -> None:
@@ -136,7 +144,7 @@ def of_driver(where: str, table: Table) -> dict[str, Any]:
 def _reserved(where: str) -> tuple[str, ...]:
     if where.startswith("parts."):
         return _OF_PART
-    return ("driver", "calibration") if where.startswith("cameras.") else ("driver",)
+    return _OF_CAMERA if where.startswith("cameras.") else ("driver",)
 
 
 def check_options(where: str, text: str, driver: Callable[..., Any], options: Table) -> None:

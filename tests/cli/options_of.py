@@ -25,7 +25,9 @@ class Option(NamedTuple):
     """For the first of its values."""
     num_values: int
     others: tuple[str, ...]
-    """What the command needs beside it."""
+    """What the command needs beside it, or before it if both are positional."""
+    after: tuple[str, ...] = ()
+    """Positional ones that come after it."""
 
     def __str__(self) -> str:
         return f"{' '.join(self.command)} {self.name}"
@@ -34,7 +36,7 @@ class Option(NamedTuple):
         """The command line with that value, without the words of the command."""
         values = [str(value)] * self.num_values
         given = values if self.name.isupper() else [self.name, *values]
-        return [*self.others, *given]
+        return [*self.others, *given, *self.after]
 
 
 NEEDED = {
@@ -52,6 +54,8 @@ NEEDED = {
     "CAPTURES": (".",),
     "RIG": ("pyproject.toml",),
     "CAPTURE": (".",),
+    "DATASET": (".",),
+    "ROBOT": ("pyproject.toml",),
     "SOURCE": (".",),
     "DEVICE": ("keyboard",),
     "--intrinsics": ("--intrinsics", "pyproject.toml"),
@@ -81,8 +85,12 @@ def options(group: Any = None) -> Iterator[Option]:
         ]
         for field in fields(kind):
             name = option_name(field.name, hints[field.name])
-            others = tuple(word for other in needed if other != name for word in NEEDED[other])
-            yield Option(words, kind, name, *first_value(hints[field.name]), others)
+            at = needed.index(name) if name.isupper() and name in needed else len(needed)
+            before, after = (
+                tuple(word for other in part if other != name for word in NEEDED[other])
+                for part in (needed[:at], needed[at:])
+            )
+            yield Option(words, kind, name, *first_value(hints[field.name]), before, after)
 
 
 def first_value(hint: Any) -> tuple[type, tuple[Rule, ...], int]:

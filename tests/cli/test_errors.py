@@ -86,6 +86,7 @@ OF_CALIBRATION = (
     "calibrate gripper . --intrinsics {file} --open-m 0.08 --output {tmp}/x.json",
     "calibrate camera-imu . --output {tmp}/x.json",
     "capture check .",
+    "capture match . {file}",
     "capture import --chest video:{file} --output {tmp}/y",
     "capture record {file} --output {tmp}/y",
 )

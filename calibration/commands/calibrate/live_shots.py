@@ -74,7 +74,8 @@ class LiveShots:
         arms = [name for name, each in robot.read().parts.items() if isinstance(each, ArmState)]
         self._robot, self._options = robot, opened.options
         self._part = only("part", part, arms, "the robot")
-        self._camera = robot.cameras[only("camera", camera, tuple(robot.cameras), "the robot")]
+        found = robot.cameras[only("camera", camera, tuple(robot.cameras), "the robot")]
+        self._camera = getattr(found, "unmatched", found)
         self._board, self._say, self._look, self._should_stop = board, say, look, should_stop
         self._hand(robot.read())
 

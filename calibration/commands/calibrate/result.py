@@ -75,8 +75,6 @@ def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[s
     A result that is not usable does not overwrite a usable one of an earlier run but is written beside it; so
     is a result whose file holds something else.
     """
-    from calibration.store import save
-
     table = Table("what", "value", title=str(output), show_header=False)
     for name, value in rows_of(found, rows):
         table.add_row(name, value)
@@ -84,6 +82,13 @@ def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[s
     print(found.verdict)
     for line in to_do:
         print(f"next: {line}")
+    return write(output, found)
+
+
+def write(output: Path, found: Any) -> int:
+    """Write a result as `keep` does, without printing it; return the exit code."""
+    from calibration.store import save
+
     target, why = _target(output, found)
     digest = save(target, found)
     if why:

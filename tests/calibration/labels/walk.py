@@ -1,5 +1,6 @@
 """Paths of a person with two devices, and odometry that drifts: what labels are tested on, exactly known."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pinocchio as pin
 from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
+from calibration.camera import CameraModel
 from calibration.capture.raw import CaptureWriter, RawCapture
 from calibration.capture.values import DeviceInfo, Setup
 from calibration.labels.closure import Tie
@@ -129,16 +131,24 @@ def capture_of(
     lean: bool = False,
     more: dict | None = None,
     size: tuple[int, int] | None = None,
+    cameras: Mapping[str, CameraModel] | None = None,
 ) -> RawCapture:
     """A capture of one demonstration, the whole walk; both devices on one clock, with pictures' times."""
+    lenses = {role: camera.to_dict() for role, camera in (cameras or {}).items()}
     setup = Setup(
         devices={
-            "chest": DeviceInfo(kind="simulated", size=size, fps=None if size is None else RATE_HZ),
+            "chest": DeviceInfo(
+                kind="simulated",
+                size=size,
+                fps=None if size is None else RATE_HZ,
+                camera=lenses.get("chest"),
+            ),
             "hand": DeviceInfo(
                 kind="simulated",
                 size=size,
                 fps=None if size is None else RATE_HZ,
                 X_HE=X_HE,
+                camera=lenses.get("hand"),
                 gripper="sensor",
             ),
         },
