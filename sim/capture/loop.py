@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration.capture.raw import RawCapture
+from calibration.labels.joined import Joined
 from calibration.labels.label import label_capture
 from calibration.labels.values import LabelConfig, Labels
 from policies.flow.demonstrations import StoredDemonstration
@@ -41,6 +42,8 @@ class Session:
     labels: tuple[Labels, ...]
     without: tuple[str, ...] = ()
     """Demonstrations that could not be labelled, and why."""
+    joined: Joined | None = None
+    """What the labels were made from."""
 
 
 def labelled(task: str, folder: Path, *, slower: float = 1.0) -> Session:
@@ -51,7 +54,7 @@ def labelled(task: str, folder: Path, *, slower: float = 1.0) -> Session:
     found = label_capture(RawCapture.open(folder / "capture"), LabelConfig(slower=slower))
     if not found.labels:
         raise InvalidValueError("; ".join(found.without) or "no demonstration is marked")
-    return Session(task=task, labels=found.labels, without=found.without)
+    return Session(task=task, labels=found.labels, without=found.without, joined=found.joined)
 
 
 def learnable(
@@ -66,9 +69,12 @@ def learnable(
 
 
 def retargeted_of(
-    sessions: Sequence[Session], *, kind: Kind
+    sessions: Sequence[Session], *, kind: Kind, with_things: bool = True
 ) -> tuple[list[RetargetedDemonstration], list[str]]:
-    """Demonstrations retargeted to the robot, each from its start, and why others cannot be."""
+    """Demonstrations retargeted to the robot, each from its start, and why others cannot be.
+
+    with_things: with positions of things, which captures with images lack.
+    """
     demonstrations: list[RetargetedDemonstration] = []
     why: list[str] = []
     for session in sessions:
@@ -80,7 +86,9 @@ def retargeted_of(
                 why.append(f"demonstration {labels.demonstration}: {labels.verdict.reasons[0]}")
                 continue
             try:
-                one = from_labels(labels, x_GB, task=session.task, words=words, kind=kind)
+                one = from_labels(
+                    labels, x_GB, task=session.task, words=words, kind=kind, with_things=with_things
+                )
             except InvalidValueError as error:
                 why.append(f"demonstration {labels.demonstration}: {error}")
                 continue

@@ -85,10 +85,17 @@ def from_ground_truth(
 
 
 def from_labels(
-    labels: Labels, x_GB: Float[np.ndarray, "3"], *, task: str, words: str, kind: Kind = "decoupled"
+    labels: Labels,
+    x_GB: Float[np.ndarray, "3"],
+    *,
+    task: str,
+    words: str,
+    kind: Kind = "decoupled",
+    with_things: bool = True,
 ) -> RetargetedDemonstration:
     """Retarget a capture's labels to a robot whose base is at x_GB (x, y, yaw) in the virtual base.
 
+    with_things: with positions of the task's things, from their sightings.
     InvalidValueError: a thing of the task was never seen.
     """
     x_WG = labels.x_WG
@@ -110,7 +117,7 @@ def from_labels(
         p_WE=p_WE,
         R_BE=turns_about_vertical(np.full(len(x_WG), -x_GB[2])) @ X_GE.R,
         width=np.asarray(labels.width),
-        things=places_of(labels, task),
+        things=places_of(labels, task) if with_things else {},
         is_known=np.asarray(labels.is_valid & np.isfinite(labels.width)),
         demonstration=labels.demonstration,
     )

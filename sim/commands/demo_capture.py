@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 TASK, DEMONSTRATIONS = "wipe", 6
 STAGES = 7
-STEPS, WIDTH = 1500, 64
-"""Size of the network, small enough for two cores and a few minutes."""
-_DEMONSTRATIONS = "demonstrations"
+IMAGES = (96, 96)
+"""Height and width of the cameras' images."""
+STEPS, WIDTH, BATCH = 1000, 64, 32
+"""Size of the training, small enough for two cores and a few minutes."""
+_DEMONSTRATIONS, DATASET = "demonstrations", "dataset"
 _CONTROL_PERIOD_NS = 10_000_000
 SPLICE = "state-matching"
 SETTLE_ROWS = 30
@@ -36,7 +38,8 @@ SENTENCE = (
     "A simulated person wipes a counter with a hand-held gripper. A chest camera and a wrist camera record "
     "it, each with its own clock and odometry. Their recordings are anchored by a board that both saw, and "
     "labelled as motions of a base and of an end effector. A robot follows these labels open loop; and a "
-    "small policy learns from a few such demonstrations and is tested at a counter that it has not seen."
+    "small policy learns from the images of a few such demonstrations, and is tested at a counter that it "
+    "has not seen."
 )
 
 
@@ -48,7 +51,10 @@ def show_capture(demo: "Demo", output: Path) -> int:
             raise InvalidValueError(
                 f"demo capture takes --seed, --delay-ms, --output and --json, not {option}"
             )
-    need(*("av", "matplotlib", "mujoco", "torch", "scipy", "cv2"), extras=("sim", "policies", "calibration"))
+    need(
+        *("av", "matplotlib", "mujoco", "torch", "scipy", "cv2", "lerobot"),
+        extras=("sim", "policies", "calibration", "lerobot"),
+    )
     from robot_runtime.cli.progress import counted
 
     check_option("--output", OutputFolder, output)
@@ -57,10 +63,10 @@ def show_capture(demo: "Demo", output: Path) -> int:
     with kept_if_interrupted(output), counted(with_notes=True) as progress:
         stages = Stages(progress, STAGES)
         seeds = recorded(output / "session", range(DEMONSTRATIONS), kept, stages)
-        session, labelled, without = _labelled(output / "session", stages)
+        session, labelled, without = _labelled(output, kept, stages)
         clip = _performance(output / "session", seeds[labelled[0].demonstration])
         score, blind = _carried_out(labelled[0], clip, stages)
-        episode = _learned(demo, output, labelled, kept, stages)
+        episode = _learned(demo, output, kept, stages)
         first = next(each for each in session.labels if each.demonstration == labelled[0].demonstration)
         media = _draw(output, clip, first, blind, episode, stages)
     table = [
@@ -91,7 +97,7 @@ def show_capture(demo: "Demo", output: Path) -> int:
         table=table,
         media=media,
     )
-    print(f"capture:  {output / 'session' / 'capture'}\nreport:   {page}")
+    print(f"capture:  {output / 'session' / 'capture'}\ndataset:  {output / DATASET}\nreport:   {page}")
     return 0
 
 
@@ -120,23 +126,24 @@ def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> 
         shutil.rmtree(folder / half, ignore_errors=True)
     num_kept = len(list((folder / _DEMONSTRATIONS).glob("*.npz")))
     done: list[Performance] = []
-    writing: list[TaskID] = []
+    drawing: list[TaskID] = []
 
     def on_demonstration(clip: "Performance") -> None:
         done.append(clip)
         stages.update(bar, len(done), len(seeds), f"{num_kept} kept" if num_kept else "")
         if len(done) == len(seeds):
-            writing.append(stages.begin("the cameras record it"))
+            drawing.append(stages.begin("the cameras record it"))
 
     record_session(
         TASK,
         seeds,
         folder,
-        film=True,
+        image_size=IMAGES,
         demonstrate=partial(performed_once, folder / _DEMONSTRATIONS),
         on_demonstration=on_demonstration,
+        on_image=lambda: stages.advance(drawing[0]),
     )
-    stages.update(writing[0], 1, 1)
+    stages.update(drawing[0], 1, 1)
     good = [clip.seed for clip in done if clip.success]
     if not good:
         raise InvalidValueError("none of the demonstrations succeeded")
@@ -144,16 +151,29 @@ def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> 
     return good
 
 
-def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[RetargetedDemonstration], list[str]]":
-    """Return the session, its demonstrations retargeted to a robot, and why some are left out."""
+def _labelled(
+    output: Path, kept: Kept, stages: Stages
+) -> "tuple[Session, list[RetargetedDemonstration], list[str]]":
+    """Write the dataset of labels, unless it exists; return the session, its demonstrations retargeted to a
+    robot, and why some are left out."""
+    from calibration.commands.capture.reach import on_robot
+    from calibration.labels.export_lerobot import Labelled, export_lerobot
     from sim.capture.loop import labelled, retargeted_of
+    from sim.capture.robot import of_task
 
     bar = stages.begin("cameras joined by the board, labels made")
-    session = labelled(TASK, folder)
-    done, why = retargeted_of([session], kind="decoupled")
-    stages.update(bar, len(done), len(done))
+    session = labelled(TASK, output / "session")
+    done, why = retargeted_of([session], kind="decoupled", with_things=False)
     if not done:
         raise InvalidValueError("none of the demonstrations can be learned from: " + "; ".join(why))
+    if not kept.get("dataset"):
+        shutil.rmtree(output / DATASET, ignore_errors=True)
+        target, joined = of_task(TASK), session.joined
+        assert joined is not None, "of a session that was just labelled"
+        every = on_robot([Labelled(labels=each, joined=joined) for each in session.labels], target)
+        export_lerobot(every, output / DATASET, robot_type=target.name)
+        kept.note("dataset", len(every))
+    stages.update(bar, len(done), len(done))
     return session, done, why
 
 
@@ -213,38 +233,25 @@ def _carried_out(
     return scorer.score(), trace
 
 
-def _learned(
-    demo: "Demo", output: Path, labelled: "Sequence[RetargetedDemonstration]", kept: Kept, stages: Stages
-) -> "Episode":
-    """Train a small policy on all demonstrations, unless it exists, and run it once in unseen rooms."""
-    from policies.flow.recipes import make_recipe
-    from policies.flow.train import TrainConfig, train
+def _learned(demo: "Demo", output: Path, kept: Kept, stages: Stages) -> "Episode":
+    """Train a small policy on the dataset's images, unless it exists, and run it once in unseen rooms."""
+    from policies.commands.train import Train
     from policies.load import load_policy
     from robot_runtime.core.method.table import METHODS
-    from sim.capture.loop import samples_of
-    from sim.demonstrations.training_data import by_labels
     from sim.episodes.evaluate import run_episode
     from sim.episodes.report import SNAPSHOT_PERIOD_NS
 
-    data = by_labels(TASK, samples_of(labelled), "base", joints=False)
-    config = TrainConfig(recipe=make_recipe("prefix"), steps=STEPS, width=WIDTH, features=data.features)
     bar = stages.begin("a small policy is trained", total=STEPS)
     folder = output / "policy"
-    if kept.get("policy") and folder.is_dir():
-        stages.update(bar, STEPS, STEPS, "kept")
-    else:
-        train(
-            data.demonstrations,
-            config,
-            schema=data.schema,
-            action_spec=data.spec,
-            folder=folder,
-            on_step=stages.on_step(bar),
-        )
+    if not (kept.get("policy") and folder.is_dir()):
+        shutil.rmtree(folder, ignore_errors=True)
+        Train(dataset=(output / DATASET,), output=folder, steps=STEPS, width=WIDTH, batch_size=BATCH).main()
         kept.note("policy", {"steps": STEPS})
+    stages.update(bar, STEPS, STEPS)
     bar = stages.begin("the policy is run in other rooms")
+    policy = load_policy(str(folder))
     episode = run_episode(
-        load_policy(str(folder)),
+        policy,
         task_name=TASK,
         method=METHODS[SPLICE],
         seed=demo.seed,
