@@ -143,7 +143,7 @@ def test_a_user_records_trains_and_evaluates_with_three_commands(tmp_path, capsy
         (["record", "--env", POINT], "--env and --expert go together"),
         (["record", "--env", POINT, "--expert", EXPERT, "--resume"], "go with our own tasks"),
         (["record", "--takeover", "--policy", "track", "--env", POINT], "--takeover records our tasks"),
-        (["train", "--output", "x"], "--task says what to learn"),
+        (["train", "--output", "x"], "--task selects what to learn"),
         (["train", "--task", "track", "--output", "x", "--horizon", "8"], "--horizon goes with"),
     ],
 )
