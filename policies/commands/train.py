@@ -18,6 +18,7 @@ from robot_runtime.cli.options import (
     InputFolder,
     KeptFile,
     Maybe,
+    Milliseconds,
     OutputFile,
     OutputFolder,
     Pixels,
@@ -132,6 +133,9 @@ class Train:
     mask: Several[str] = ()
     """CAMERA=TOP,LEFT,BOTTOM,RIGHT, as shares of the image: a rectangle that the encoder does not see, such
     as the gripper, which differs between a person's tool and the robot."""
+    image_age_ms: Milliseconds = 0.0
+    """Age of images on the robot, capture to observation, as `robot-runtime trace` prints it: the policy is
+    shown images as old as that."""
     history: Annotated[int, Within(1, 8)] = 1
     """Number of observations with images that the policy sees, the newest included."""
     demonstrations: Maybe[KeptFile] = None
@@ -150,10 +154,17 @@ class Train:
                 "--task selects what to learn; or --dataset names recordings of an env, or labels of "
                 "captures with images"
             )
-        if self.labels == "relative" or self.mask or self.history > 1 or self.image_side is not None:
+        of_images = (
+            self.mask,
+            self.image_side,
+            self.image_age_ms,
+            self.history > 1,
+            self.labels == "relative",
+        )
+        if any(of_images):
             raise InvalidValueError(
-                "--labels relative, --mask, --history and --image-side go with a --dataset of images and "
-                "--encoder"
+                "--labels relative, --mask, --history, --image-side and --image-age-ms go with a --dataset "
+                "of images and --encoder"
             )
         if self.horizon is not None:
             raise InvalidValueError("--horizon goes with --dataset of an env: our own tasks have theirs")

@@ -193,6 +193,7 @@ def _loaded(folder: Path, options: "Train", spec: ActionSpec) -> "list[StoredDem
         actions=actions,
         most_pixels=options.image_side or MOST_PIXELS,
         n_obs_steps=options.history,
+        image_age_ns=round(options.image_age_ms * 1e6),
     )
     shown = {d.observation.task for d in out}
     if tasks and (other := shown - {tasks.make_task(name).instruction for name in options.task}):
@@ -372,4 +373,10 @@ def _features(options: "Train") -> Any:
 
 def _notes(options: "Train", schema: Schema) -> dict[str, object]:
     images = ", ".join(f"{name} {height}x{width}" for name, (height, width) in schema.cameras.items())
-    return {"images": images, "labels": options.labels, "history": options.history, **options.datasets()}
+    return {
+        "images": images,
+        "labels": options.labels,
+        "history": options.history,
+        "image_age_ms": options.image_age_ms,
+        **options.datasets(),
+    }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pinocchio as pin
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
 from msgspec import structs
 
 from policies.files import read_json
@@ -49,6 +49,7 @@ def load_dataset(
     *,
     most_pixels: int | None = None,
     n_obs_steps: int = 1,
+    image_age_ns: int = 0,
 ) -> list[StoredDemonstration]:
     """Every frame in order, with its images and the expert's plan from it on; videos are read sequentially.
 
@@ -58,6 +59,8 @@ def load_dataset(
         imitated are then left out. None: a plan is required.
     most_pixels: larger images are reduced until their longer side has as many.
     n_obs_steps: observations of each frame, earlier ones of its episode as its history.
+    image_age_ns: images of each frame are at least this much older than its state, as on a robot whose
+        cameras are late; those of the episode's first frame where there is none.
 
     Remains of an episode whose saving was interrupted are skipped: info.json has the number of episodes, and
     each of these names its files.
@@ -67,7 +70,7 @@ def load_dataset(
 
     refuse_no_dataset(folder)
     try:
-        return _loaded(folder, robot, actions, most_pixels, n_obs_steps)
+        return _loaded(folder, robot, actions, most_pixels, n_obs_steps, image_age_ns)
     except InvalidValueError:
         raise
     except (pa.ArrowException, CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
@@ -85,6 +88,7 @@ def _loaded(
     actions: FromActions | None,
     most_pixels: int | None,
     n_obs_steps: int,
+    image_age_ns: int,
 ) -> list[StoredDemonstration]:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -132,7 +136,8 @@ def _loaded(
             only = f" with --only {actions.only}"
             raise InvalidValueError(f"{folder} has no frame to learn from{only}: {actions.why_none(columns)}")
     out, episodes_of = [], columns["episode_index"].ravel()
-    alone = [_observation(i, columns, numbers, videos, task_of[i]) for i in every]
+    shown = {camera: _late(columns, camera, episodes_of, image_age_ns) for camera in videos}
+    alone = [_observation(i, columns, numbers, videos, shown, task_of[i]) for i in every]
     for i in kept:
         earlier = [j for j in range(max(0, i + 1 - n_obs_steps), i) if episodes_of[j] == episodes_of[i]]
         seen = structs.replace(alone[i], history=tuple(alone[j] for j in earlier))
@@ -145,6 +150,22 @@ def _files(folder: Path, kind: str, episodes: list[dict[str, Any]], suffix: str)
     """The files of a kind that contain the episodes, in order."""
     indices = sorted({(row[f"{kind}/chunk_index"], row[f"{kind}/file_index"]) for row in episodes})
     return [folder / kind / f"chunk-{chunk:03d}/file-{file:03d}.{suffix}" for chunk, file in indices]
+
+
+def _late(
+    columns: Mapping[str, np.ndarray], camera: str, episodes: np.ndarray, age_ns: int
+) -> Int64[np.ndarray, " n"]:
+    """For each frame, the one whose image is shown: the newest of its episode that is old enough."""
+    frames = np.arange(len(episodes))
+    if not age_ns:
+        return frames
+    state, image = (columns[f"{CAPTURE}.{name}"].ravel() for name in ("state", camera))
+    out = np.empty_like(frames)
+    for episode in np.unique(episodes):
+        own = np.flatnonzero(episodes == episode)
+        at = np.searchsorted(image[own], state[own] - age_ns, side="right") - 1
+        out[own] = own[np.maximum(at, 0)]
+    return out
 
 
 def _reduced(shape: list[int], most_pixels: int | None) -> list[int]:
@@ -276,12 +297,13 @@ def _observation(
     columns: dict[str, np.ndarray],
     numbers: _Numbers,
     videos: dict[str, np.ndarray],
+    shown: Mapping[str, np.ndarray],
     task: str,
 ) -> Observation:
-    images = {
-        camera: Image(t_ns=int(columns[f"{CAPTURE}.{camera}"][i]), pixels=frames[i])
-        for camera, frames in videos.items()
-    }
+    images = {}
+    for camera, frames in videos.items():
+        k = shown[camera][i]
+        images[camera] = Image(t_ns=int(columns[f"{CAPTURE}.{camera}"][k]), pixels=frames[k])
     scene = columns.get(SCENE)
     return Observation(
         state=numbers.state(i, int(columns[f"{CAPTURE}.state"][i])),

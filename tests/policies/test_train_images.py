@@ -98,6 +98,20 @@ def test_larger_images_are_reduced_and_earlier_observations_are_of_the_same_epis
     assert set(lengths) == {0, 1, 2}
 
 
+def test_images_are_as_old_as_on_the_robot_and_of_the_same_episode(dataset):
+    from policies.commands.train import Train
+    from policies.commands.train_images import _spec
+    from policies.lerobot.rows import FromActions
+
+    spec = _spec(Train(dataset=(dataset,), output=Path("p"), horizon=4))
+    rows = FromActions(spec=spec, hand_poses={})
+    frames = [d.observation for d in load_dataset(dataset, None, rows, image_age_ns=120_000_000)]
+    ages = [o.state.t_ns - o.images["chest"].t_ns for o in frames if o.state.t_ns > 150_000_000]
+    assert set(ages) == {150_000_000}  # a frame each 50 ms
+    first = [o for o in frames if o.state.t_ns == 0]
+    assert [o.images["wrist"].t_ns for o in first] == [0] * 4
+
+
 @pytest.mark.parametrize(
     ("how", "options", "expected"),
     [
