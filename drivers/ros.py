@@ -131,8 +131,8 @@ class RosBase:
             raise DriverError(f"expected a twist for a ROS base, got {type(command).__name__}")
         _check(self._bridge, command.V_WB_B)
         now_ns = self._clock.now_ns()
-        stands = not command.V_WB_B.any() and bool(self._sent.any())
-        if stands or now_ns >= self._due_ns:
+        begins_rest = not command.V_WB_B.any() and bool(self._sent.any())
+        if begins_rest or now_ns >= self._due_ns:
             self._due_ns = max(self._due_ns + self._period_ns, now_ns)
             self._publish(command.V_WB_B)
         self._guard(self._message(np.zeros(3)))

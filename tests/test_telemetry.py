@@ -70,7 +70,7 @@ def test_a_run_that_stood_still_for_most_of_its_time_says_for_how_long_and_why()
         mode = Mode.RUN if cause is Cause.FRESH_CHUNK else Mode.HOLD
         record.on_tick(replace(REST, now_ns=i * 50 * TICK, mode=mode, cause=cause), None)
     assert record.why_it_stood() == (
-        "the robot stood still for 6.0 of 10.0 s: the plan ended before the next chunk came (3.0 s), the "
+        "the robot was stationary for 6.0 of 10.0 s: the plan ended before the next chunk came (3.0 s), the "
         "robot's state is too old (2.0 s), it waited for its first chunk (1.0 s)"
     )
     assert record_of(np.zeros((30, 2)), np.arange(30) * TICK).why_it_stood() == ""

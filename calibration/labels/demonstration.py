@@ -1,7 +1,7 @@
 """Computes labels of one demonstration: `labels_of`.
 
 t_k = begin + k row_s          on the chest's clock; poses are interpolated, images are the newest by then
-x_WG   the person's hips on the floor, smoothed, stationary while the person stands
+x_WG   the person's hips on the floor, smoothed, stationary while the person does not walk
 X_GE = X_WG^-1 X_WE            computed after smoothing, so that both give the hand in the room exactly
 """
 

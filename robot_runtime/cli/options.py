@@ -334,7 +334,7 @@ def _nearest(path: Path) -> Path:
 
 
 def registry() -> ConstructorRegistry:
-    """Return tyro's registry, which reads `T | None` as T; None stands for an option that is not given."""
+    """Return tyro's registry, which reads `T | None` as T; None is an option that is not given."""
     out = ConstructorRegistry()
 
     @out.primitive_rule

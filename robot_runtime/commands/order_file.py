@@ -108,7 +108,7 @@ def parse_order(line: str) -> Order:
         case "keep":
             return Keep(_seconds(rest) if rest else None)
         case _ if word in _PLAIN and rest:
-            raise InvalidValueError(f"the order {word!r} stands alone, got {line.strip()!r:.100}")
+            raise InvalidValueError(f"the order {word!r} takes no arguments, got {line.strip()!r:.100}")
         case _ if word in _PLAIN:
             return _PLAIN[word]
     raise UnknownNameError("order", word[:50], [*_PLAIN, *_WITH_MORE])

@@ -164,7 +164,7 @@ class Handovers:
             raise InvalidValueError(f"expected RECOVER or CORRECT, got {phase.name}, which follows by rule")
         not_taken = [part for part in parts if part not in self.taken]
         if not_taken or not parts:
-            raise InvalidValueError(f"nobody has taken over {', '.join(not_taken) or 'anything'}")
+            raise InvalidValueError(f"no operator has taken over {', '.join(not_taken) or 'anything'}")
         for part in parts:
             self._taken[part].phase = phase
 

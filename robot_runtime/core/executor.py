@@ -248,7 +248,7 @@ class Executor:
         self._planner.begin_anew()
         self.latency.restart()
 
-    def why_it_stands(self, now_ns: int) -> str | None:
+    def why_stationary(self, now_ns: int) -> str | None:
         """Why no row has run for a while, and what would help; None while there is nothing to explain."""
         idle_ns = now_ns - max(self._still_since_ns, self._armed_ns)
         if self._mode is not Mode.HOLD or not self.is_armed or idle_ns < PATIENCE_NS:
@@ -263,7 +263,7 @@ class Executor:
             return self._trouble.value
         if not self.is_armed:
             missing = self._arming.missing(self.latency, self._time())
-            return f"it is not armed: {missing or 'nobody has armed it'}"
+            return f"it is not armed: {missing or 'no operator has armed it'}"
         return self._standstill.reason(
             self.action_spec,
             self.latency,

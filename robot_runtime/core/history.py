@@ -23,7 +23,7 @@ PER_SPACING = 4
 class ObservationHistory:
     """The newest frames of one run, at most `2 * PER_SPACING * n_obs_steps`; one thread owns it.
 
-    At the start of a run, and after a time without frames, the oldest frame stands in for those before it
+    At the start of a run, and after a time without frames, the oldest frame replaces those before it
     (`Observation.frames`), as in LeRobot's own queues.
     """
 

@@ -37,7 +37,7 @@ class Cause(Enum):
     CLOCKS_DISAGREE = "parts were measured too far apart in time: a clock is wrong, or one of them is late"
     CLOCK_WENT_BACK = "the clock went back: the plan and all open answers count from times still to come"
     ODOMETRY_JUMPED = "odometry jumped: the plan and all open answers count from where the base never was"
-    ODOMETRY_FROZEN = "odometry stands still while the base is driven: frozen, or the base is stuck"
+    ODOMETRY_FROZEN = "odometry does not change while the base is driven: frozen, or the base is stuck"
     TRACKING_LOST = "the arm is too far from its setpoint"
     BASE_LOST = "the base is too far from its setpoint"
     STOP_REQUESTED = "a stop was asked for"
@@ -45,7 +45,7 @@ class Cause(Enum):
     TASK_OVER = "the task is over"
     CANNOT_GO_ON = "the run cannot go on"
     RELEASED = "hold-to-run was let go"
-    SWITCH_LOST = "hold-to-run gives no sign: unplugged, or nobody reads it any more"
+    SWITCH_LOST = "hold-to-run gives no sign: unplugged, or not read any more"
     RESET = "the robot was reset"
 
 

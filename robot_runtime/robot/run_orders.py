@@ -163,7 +163,7 @@ class RunOrders:
 
     def _hand_back(self, parts: tuple[str, ...], now_ns: int) -> None:
         if not self._executor.hand_back(parts, now_ns):
-            raise InvalidValueError(f"nobody has taken over {', '.join(parts) or 'anything'}")
+            raise InvalidValueError(f"no operator has taken over {', '.join(parts) or 'anything'}")
         if self._after_release is AfterRelease.END and not self._executor.taken_over:
             self.episodes.end(EndEpisode(Outcome.UNKNOWN), now_ns)
             self._operator.stop()

@@ -206,7 +206,7 @@ class Runner:
         self._motion_check = MotionCheck(1.0 / config.control_hz)
         self._mode = self.executor.mode
         self._end_ns: int | None = None
-        self._stands_still = self._is_broken = self._is_error_reported = self._is_ending = False
+        self._is_stationary = self._is_broken = self._is_error_reported = self._is_ending = False
         self._end_cause = Cause.STOP_REQUESTED
         self._is_cut_off = False
         self._should_stop: Callable[[], bool] = lambda: False
@@ -395,7 +395,7 @@ class Runner:
         if self._logged is not None:
             self._logged.on_tick(beat)
         self.task.look()
-        self._say_why_it_stands(now_ns)
+        self._report_stationary(now_ns)
         if tick.mode is not self._mode:
             is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, *ENDS)
             what = ""
@@ -494,17 +494,17 @@ class Runner:
         if (error := self._step.error) is not None:
             self._say_it_rests(error)
             return True
-        stands = self.executor.mode is not Mode.RUN and self.executor.is_at_rest
-        return bool(self.link.fault) and stands
+        is_at_rest = self.executor.mode is not Mode.RUN and self.executor.is_at_rest
+        return bool(self.link.fault) and is_at_rest
 
     def _say_it_rests(self, error: BaseException) -> None:
         if not self._is_error_reported:
             self._is_error_reported = True
             self._log.say(f"the robot comes to rest: {type(error).__name__}: {error}", is_routine=False)
 
-    def _say_why_it_stands(self, now_ns: int) -> None:
+    def _report_stationary(self, now_ns: int) -> None:
         """Log each time that the robot has stood still for longer than it should."""
-        why = self.executor.why_it_stands(now_ns) if self.record.has_policy else None
-        if why is not None and not self._stands_still:
-            self._log.notices.note("the robot stood still", f"the robot stands still: {why}")
-        self._stands_still = why is not None
+        why = self.executor.why_stationary(now_ns) if self.record.has_policy else None
+        if why is not None and not self._is_stationary:
+            self._log.notices.note("the robot was stationary", f"the robot is stationary: {why}")
+        self._is_stationary = why is not None

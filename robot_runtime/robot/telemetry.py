@@ -200,7 +200,7 @@ class RunRecord:
         return (self.ticks[-1].now_ns - self.start_ns) / NS_PER_S if self.start_ns is not None else 0.0
 
     def why_it_stood(self) -> str:
-        """Return a sentence if the robot stood still for more than half of its armed time; else empty.
+        """Return a sentence if the robot was stationary for more than half of its armed time; else empty.
 
         Waiting for an operator is no fault.
         """
@@ -216,7 +216,7 @@ class RunRecord:
         why = ", ".join(
             f"{words.get(cause, cause.value)} ({ns / NS_PER_S:.1f} s)" for cause, ns in held.most_common()
         )
-        return f"the robot stood still for {held_s:.1f} of {armed_s:.1f} s: {why}"
+        return f"the robot was stationary for {held_s:.1f} of {armed_s:.1f} s: {why}"
 
     def num_resent_rows(self) -> int:
         """Return `_RowsSent.num_resent`: 0 by construction."""

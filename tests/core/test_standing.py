@@ -68,7 +68,7 @@ class Drive:
             if tick.mode is Mode.RUN or not np.array_equal(q, self.q):  # or it brakes
                 self.moved.append(t)
             self.q = q
-            if (why := robot.why_it_stands(t)) is not None:
+            if (why := robot.why_stationary(t)) is not None:
                 self.reported.setdefault(why, t)
         return self
 
@@ -241,7 +241,7 @@ def test_answers_that_are_no_chunks_are_reported_and_asked_for_more_and_more_rar
             num_asked += 1
             robot.on_part(answer(robot.make_request(observation_at(t)), rows), t)
         robot.tick(state_at(t), t)
-    assert "not chunks of 8 x 3" in robot.why_it_stands(t)
+    assert "not chunks of 8 x 3" in robot.why_stationary(t)
     assert num_asked <= 7  # at 0, 1, 3, 7, 15, 31 and 63 rows
 
 

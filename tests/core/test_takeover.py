@@ -272,10 +272,10 @@ def test_an_invalid_target_is_refused_and_the_parts_taken_over_come_to_rest():
     for phase in (HandoverPhase.ALIGN, HandoverPhase.RELEASE):
         with pytest.raises(InvalidValueError, match="RECOVER or CORRECT"):
             executor.say_phase(("left_arm",), phase)
-    with pytest.raises(InvalidValueError, match="nobody has taken over right_arm"):
+    with pytest.raises(InvalidValueError, match="no operator has taken over right_arm"):
         executor.say_phase(("right_arm",), HandoverPhase.RECOVER)
     executor.hand_back((), 500 * MS)
-    with pytest.raises(InvalidValueError, match="nobody has taken over anything"):
+    with pytest.raises(InvalidValueError, match="no operator has taken over anything"):
         executor.say_phase((), HandoverPhase.RECOVER)
 
 

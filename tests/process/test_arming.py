@@ -253,7 +253,7 @@ def test_ctrl_c_ends_a_robot_that_waits_to_be_armed(address, pedal):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert session.runner.executor.mode is Mode.STOP
-    assert session.record.fault == "the robot did not move: it is not armed: nobody has armed it"
+    assert session.record.fault == "the robot did not move: it is not armed: no operator has armed it"
 
 
 class Latching(IdealArm):

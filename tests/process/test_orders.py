@@ -142,7 +142,7 @@ def test_a_person_takes_over_leads_and_hands_back_and_the_episode_goes_on_or_end
             if is_back or (tick.mode is Mode.STOP and session.record.episodes) or len(who) > 3000:
                 session.stop()
     refused = [taken.refused for taken in session.record.orders]
-    assert "nobody has taken over anything" in refused[0]
+    assert "no operator has taken over anything" in refused[0]
     assert "unknown part" in refused[2]
     assert refused[1] == refused[3] == refused[4] == ""
     assert is_back == (after is AfterRelease.CONTINUE)

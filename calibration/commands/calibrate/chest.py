@@ -44,12 +44,12 @@ class CalibrateChest:
     lies_flat: bool = False
     """With --poses-of base: the board lies on the floor; this is checked."""
     wearer: Maybe[InputFolder] = None
-    """Capture whose chest camera the robot's camera should match; the wearer stands upright in its first
+    """Capture whose chest camera the robot's camera should match; the wearer is upright in its first
     seconds."""
     wearer_height_m: Maybe[Annotated[float, Within(0.1, 3.0)]] = None
     """Height of the wearer's camera above the floor at that time, measured [m]."""
     stands_s: Annotated[float, Within(0.1, 1000.0)] = 3.0
-    """How long the wearer stands upright at the beginning of the capture [s]."""
+    """How long the wearer is upright at the beginning of the capture [s]."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))

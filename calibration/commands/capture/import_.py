@@ -67,7 +67,7 @@ class CaptureImport:
     board_height_m: Maybe[Height] = None
     """Height of the flat board above the floor [m]."""
     chest_height_m: Maybe[ChestHeight] = None
-    """Height of the chest camera above the floor when its wearer stands upright [m]."""
+    """Height of the chest camera above the floor while its wearer is upright [m]."""
     shared_clock: bool = False
     """All devices share one clock, so that no sync spans are needed."""
 

@@ -80,7 +80,7 @@ class CaptureLabel:
     board_height_m: Maybe[Height] = None
     """Height of the flat board above the floor [m]; that of the capture if not given."""
     chest_height_m: Maybe[ChestHeight] = None
-    """Height of the chest camera above the floor when its wearer stands upright [m]."""
+    """Height of the chest camera above the floor while its wearer is upright [m]."""
     cut_off_hz: Annotated[float, Within(0.05, 5.0)] = 0.6
     """Cut-off frequency of the virtual base's motion [Hz]."""
     size: Maybe[tuple[Pixels, Pixels]] = None

@@ -35,7 +35,7 @@ class PartOutcome(Enum):
     RUNS = "its rows are in the plan"
     WAITS = "more of its rows are needed: those that have come are past, or too few to match it to the robot"
     LATE = "all its rows were already past"
-    UNKNOWN = "nobody asked for it, or its answer is complete"
+    UNKNOWN = "it was not requested, or its answer is complete"
     OUT_OF_ORDER = "rows before it are missing"
     INVALID = "wrong shape, NaN or infinite numbers"
     FAR = "its rows lie far outside the robot's ranges"
@@ -43,7 +43,7 @@ class PartOutcome(Enum):
     STOPPED = "the robot is stopped"
     NOT_ARMED = "the robot is not armed"
     DISTRUSTED = "the robot's state cannot be trusted"
-    VOID = "an answer before it came late, and the robot started later than this one was told"
+    VOID = "an answer before it came late, and the robot started later than this one assumes"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -62,7 +62,7 @@ class Counts:
             "execution horizon and delay are more rows than a chunk has; the robot asks earlier": (
                 self.horizons_shortened
             ),
-            "answers come too late for a robot that moves: it runs each chunk to its end, stands and asks; a "
+            "answers come too late for a robot that moves: it runs each chunk to its end, stops and asks; a "
             "quicker server or longer chunks would keep it in motion": self.asked_at_rest,
             "the committed rows lie far outside what the policy was trained on; it is asked "
             "without them from now on": self.prefixes_distrusted,
