@@ -4,8 +4,8 @@ r"""Turns the path of a person into one that a robot's base can follow: `smooth_
     base      ----------------====---------------    the same path without them; ==== exactly stationary
 
 Least squares with a penalty on jerk (Whittaker's smoother of third order), which causes no delay. While the
-person does not walk, all samples share one unknown, so the base does not creep. Alternating projections (ADMM) keep
-the robot's limits: one factorisation, then a short loop.
+person does not walk, all samples share one unknown, so the base does not creep. Alternating projections
+(ADMM) keep the robot's limits: one factorisation, then a short loop.
 """
 
 from dataclasses import dataclass, replace

@@ -19,7 +19,7 @@ class _Column:
     """One number of a part: its features and conversions."""
 
     measured: str
-    told: str
+    commanded: str
     read: Linear
     write: Linear
 
@@ -32,26 +32,26 @@ class PartNumbers:
         tables: Mapping[str, Table],
         *,
         measured: Iterable[str],
-        told: Iterable[str] | None,
+        commanded: Iterable[str] | None,
         others: Mapping[str, float],
     ) -> None:
         """
-        measured, told: features of observations and of actions, numbers alone; None: it is only read.
+        measured, commanded: features of observations and of actions, numbers alone; None: it is only read.
         others: values of features of actions that belong to no part.
 
         ValueError: tables and features do not fit; the message names them.
         """
-        here, goes = list(measured), None if told is None else list(told)
+        here, goes = list(measured), None if commanded is None else list(commanded)
         self._columns = {part: _columns(table) for part, table in tables.items()}
         self._speeds: dict[str, list[str]] = {}
         for part, columns in self._columns.items():
             _check(part, [column.measured for column in columns], here, "measures")
-            _check(part, [column.told for column in columns], here if goes is None else goes, "takes")
+            _check(part, [column.commanded for column in columns], here if goes is None else goes, "takes")
             table = tables[part]
             speeds = [_motor(column.measured) + ".vel" for column in columns]
             if isinstance(table, Joints) and table.unit != "percent" and set(speeds) <= set(here):
                 self._speeds[part] = speeds
-        taken = [column.told for columns in self._columns.values() for column in columns]
+        taken = [column.commanded for columns in self._columns.values() for column in columns]
         if len(set(taken)) < len(taken):
             raise ValueError(f"features belong to one part each, got {', '.join(sorted(taken))}")
         self._others = {} if goes is None else _others(goes, taken, others)
@@ -83,7 +83,7 @@ class PartNumbers:
         out = dict(self._others)
         for part, columns in self._columns.items():
             for column, number in zip(columns, numbers[part], strict=True):
-                out[column.told] = column.write.theirs(number)
+                out[column.commanded] = column.write.theirs(number)
         return out
 
 

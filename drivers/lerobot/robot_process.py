@@ -45,7 +45,7 @@ class DeviceLoop:
             self._numbers = PartNumbers(
                 tables,
                 measured=_numbers_of(measured),
-                told=None if is_read_only else commanded,
+                commanded=None if is_read_only else commanded,
                 others=config.others,
             )
         except ValueError as error:

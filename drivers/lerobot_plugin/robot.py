@@ -41,7 +41,7 @@ class RobotRuntime(LeRobotRobot):
             unit = cast(Literal["deg", "rad"], config.joint_unit)
             tables = tables_of(self._robot, state, names=config.names, joint_unit=unit)
             features = PartNumbers.features_of(tables)
-            self._numbers = PartNumbers(tables, measured=features, told=features, others={})
+            self._numbers = PartNumbers(tables, measured=features, commanded=features, others={})
         except BaseException:
             self._opened.close()
             raise

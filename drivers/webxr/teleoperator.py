@@ -131,7 +131,7 @@ class WebXrTeleoperator:
         self._parts = parts
         self._child.orders.put(RunStatus(parts=parts.hands, bases=parts.bases))
 
-    def told(self, run: LedRun) -> None:
+    def show_run(self, run: LedRun) -> None:
         """Show the state of the run on the page."""
         self._child.orders.put(
             RunStatus(

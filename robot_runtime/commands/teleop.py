@@ -370,10 +370,10 @@ class KeptOpen:
         """Read the teleoperator."""
         return self.inside.read()
 
-    def told(self, run: LedRun) -> None:
+    def show_run(self, run: LedRun) -> None:
         """Pass the state of the run on."""
-        if callable(hear := getattr(self.inside, "told", None)):
-            hear(run)
+        if callable(show := getattr(self.inside, "show_run", None)):
+            show(run)
 
     def close(self) -> None:
         """Do nothing: the owner closes the teleoperator."""

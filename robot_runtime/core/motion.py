@@ -257,7 +257,7 @@ class Motion:
         self, state: RobotState, now_ns: int, off_plan: Collection[str] = ()
     ) -> tuple[Sample, Command]:
         sample = self._timeline.sample(now_ns + self._parts.lead_ns)
-        commanded = self._parts.told(self._timeline, sample.command)
+        commanded = self._parts.commanded(self._timeline, sample.command)
         if self._differential:
             commanded = self._without_sideways(commanded)
         return sample, self._resolved(commanded, state, now_ns, off_plan)

@@ -176,7 +176,7 @@ class Teleoperator(Protocol):
     It may have a `name`, which is shown to the operator; an `open(parts: LeadableParts)`, called before it is
     read, InvalidValueError: the robot has nothing that it could drive; a `help`, lines that list its keys;
     `buttons`, how the operator arms and resets the robot with it: ("press Enter", "press R"); a
-    `told(run: LedRun)`, called in the thread of `read` a few times a second.
+    `show_run(run: LedRun)`, called in the thread of `read` a few times a second.
     """
 
     def read(self) -> Lead:

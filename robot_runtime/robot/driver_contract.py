@@ -3,7 +3,7 @@
     made ─► stop, stop ─► write ─► read ─► NaN ─► two threads ─► cut off ─► close, close ─► used after close
 
 It commands a part only to hold: an arm its measured joints, a gripper its measured width, a base zero
-velocity. With `refuses_nan` or `told` it writes NaN, too: run that only with no one beside the robot.
+velocity. With `refuses_nan` or `received` it writes NaN, too: run that only with no one beside the robot.
 """
 
 import time
@@ -43,11 +43,11 @@ class Tried:
     """An `Arm`, a `Gripper`, a `MobileBase`, a `Camera` or a `Switch`, newly made."""
     first: PartCommand | None = None
     """The command sent before the first read, close to where the part is; None: not tried."""
-    told: Callable[[], Sequence[float]] | None = None
+    received: Callable[[], Sequence[float]] | None = None
     """The numbers that have reached the device so far."""
     refuses_nan: bool = False
     """Whether the driver has to refuse NaN: it should, and every shipped driver does. The runtime itself
-    sends none. NaN is tried with `told`, too."""
+    sends none. NaN is tried with `received`, too."""
     cut_off: Callable[[], None] | None = None
     """Cuts the device off: its process, its cable."""
     notices_s: float = 0.5
@@ -203,7 +203,7 @@ def _sees(driver: Any) -> Iterator[str]:
 
 
 def _no_nan(tried: Tried) -> Iterator[str]:
-    if tried.told is None and not tried.refuses_nan:
+    if tried.received is None and not tried.refuses_nan:
         return
     driver = tried.driver
     here = command_at(driver.read())
@@ -215,7 +215,7 @@ def _no_nan(tried: Tried) -> Iterator[str]:
         if sent is None or not _is_finite(sent):
             yield f"write() took {number}: it raises DriverError, or returns what is sent instead"
     driver.write(here)
-    if tried.told is not None and not np.isfinite(list(tried.told())).all():
+    if tried.received is not None and not np.isfinite(list(tried.received())).all():
         yield "a number that is not finite reached the device"
 
 

@@ -1,5 +1,6 @@
 """A teleoperator as the control thread sees it: `WatchedTeleoperator` has its last lead and all orders."""
 
+import logging
 import threading
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from robot_runtime.core.orders import Order, check_order
 from robot_runtime.core.teleop import Lead, LeadableParts, LedRun, Teleoperator
 from robot_runtime.errors import DriverError, InvalidValueError
 
+logger = logging.getLogger(__name__)
 _PERIOD_S = 0.004
 _JOIN_S = 0.5
 _CLOSE_S = 1.0
@@ -94,11 +96,13 @@ class WatchedTeleoperator:
             self._close_error = error
 
     def _watch(self) -> None:
-        tell, reported = getattr(self._teleoperator, "told", None), None
+        show, reported = getattr(self._teleoperator, "show_run", None), None
+        if show is None and (show := getattr(self._teleoperator, "told", None)) is not None:
+            logger.warning("%s: rename its method told to show_run", type(self._teleoperator).__name__)
         try:
             while not self._is_over:
-                if callable(tell) and self.run is not reported:
-                    tell(reported := self.run)
+                if callable(show) and self.run is not reported:
+                    show(reported := self.run)
                 lead = self._teleoperator.read()
                 if not isinstance(lead, Lead):
                     raise DriverError(

@@ -25,7 +25,7 @@ def known(**said):
 def test_what_is_told_is_what_was_meant_in_every_unit(theirs, unit):
     ranges = {"shoulder_pan": (-1.9, 1.9), "elbow_flex": (2.0, -0.5)}
     tables = tables_from_features(SO101, known(unit=unit, ranges=ranges))
-    numbers = PartNumbers(tables, measured=SO101, told=SO101, others={})
+    numbers = PartNumbers(tables, measured=SO101, commanded=SO101, others={})
     observation = dict(zip(SO101, theirs, strict=True))
     assert numbers.action(numbers.read(observation)) == pytest.approx(observation, abs=1e-9)
 
@@ -48,7 +48,7 @@ def test_degrees_per_cent_and_shares_become_radians_and_metres():
     }
     measured = ["a.pos", "b.pos", "g.pos", "h.pos", "x.vel", "y.vel", "theta.vel"]
     told = [name.replace("h.pos", "h.value") for name in measured]
-    numbers = PartNumbers(tables_from_plain(plain), measured=measured, told=told, others={})
+    numbers = PartNumbers(tables_from_plain(plain), measured=measured, commanded=told, others={})
     read = numbers.read(dict(zip(measured, (90.0, 50.0, 25.0, 0.3, 0.1, 0.2, 180.0), strict=True)))
     expected = {
         "left_arm": [math.pi / 2],
@@ -127,12 +127,12 @@ def arm(*joints):
 )
 def test_features_that_do_not_fit_are_named(tables, measured, told, others, words):
     with pytest.raises(ValueError, match=words):
-        PartNumbers(tables, measured=measured, told=told, others=others)
+        PartNumbers(tables, measured=measured, commanded=told, others=others)
 
 
 def test_speeds_are_those_that_are_measured_and_what_else_is_told_is_as_declared():
     features = ["a.pos", "a.vel", "gain"]
-    numbers = PartNumbers(arm("a"), measured=features, told=features, others={"gain": 2.0})
+    numbers = PartNumbers(arm("a"), measured=features, commanded=features, others={"gain": 2.0})
     assert numbers.speeds({"a.pos": 1.0, "a.vel": 0.5, "gain": 0.0}) == {"arm": [0.5]}
     assert numbers.action({"arm": [1.0]}) == {"a.pos": 1.0, "a.vel": 0.0, "gain": 2.0}
 

@@ -63,7 +63,7 @@ def ros(make: Callable[[RosBridge], object], first: PartCommand | None = None) -
         try:
             yield Tried(
                 driver=make(bridge),
-                told=lambda: [x for _, message in robot.published for x in numbers_of(message)],
+                received=lambda: [x for _, message in robot.published for x in numbers_of(message)],
                 first=first,
                 cut_off=None if first is None else robot.end,  # a camera waits for its next picture
                 close=bridge.close,
@@ -183,7 +183,7 @@ def test_a_driver_that_breaks_its_promises_is_told_which():
     def cut_off() -> None:
         sloppy.is_gone = True
 
-    tried = Tried(driver=sloppy, told=lambda: sloppy.told, cut_off=cut_off, notices_s=0.1)
+    tried = Tried(driver=sloppy, received=lambda: sloppy.told, cut_off=cut_off, notices_s=0.1)
     said = "\n".join(broken_promises(replace(tried, patience_s=0.3)))
     for words in (
         "write() took nan",

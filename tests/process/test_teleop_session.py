@@ -44,7 +44,7 @@ class Script:
         parts = {} if wish is None else {"arm": wish}
         return Lead(t_ns=now_ns, parts=parts, engaged=dict.fromkeys(parts, True), orders=orders)
 
-    def told(self, run):
+    def show_run(self, run):
         self.runs.append(run)
 
     def close(self):

@@ -136,13 +136,13 @@ def test_the_page_says_what_the_robot_does_and_not_what_a_finger_wants(opened, w
     stopped = LedRun(
         mode=Mode.STOP, cause="a stop was asked for", led=(), episode="kept, success", refused=""
     )
-    webxr.told(stopped)
+    webxr.show_run(stopped)
     state(page, "STOP: a stop was asked for")
     assert page.get_attribute("#state", "class") == "no"
     assert "kept, success" in page.inner_text("#note")
     page.click("[data-order=reset]")
     assert wait_until(lambda: webxr.read().orders) == (Reset(),)
-    webxr.told(replace(stopped, mode=Mode.HOLD, cause="the robot is not armed", refused="it is warm"))
+    webxr.show_run(replace(stopped, mode=Mode.HOLD, cause="the robot is not armed", refused="it is warm"))
     state(page, "not armed")
     assert page.inner_text("#note").startswith("refused: it is warm")
     webxr.open(ROBOT)  # nothing is known of the next run

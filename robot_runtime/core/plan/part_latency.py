@@ -82,7 +82,7 @@ class PartLatency:
         """Latency of a part from command to motion [ns]."""
         return self._latency_ns.get(part, 0)
 
-    def told(self, timeline: ChunkTimeline, foremost: Command) -> Command:
+    def commanded(self, timeline: ChunkTimeline, foremost: Command) -> Command:
         """The plan's command to send each part now; foremost: the plan's for the time sampled last."""
         if not self._behind_ns:
             return foremost
@@ -94,11 +94,13 @@ class PartLatency:
             own[part] = at[behind_ns].parts[part]
         return foremost.with_parts(own)
 
-    def due_with(self, part: str, told: Command, timeline: ChunkTimeline) -> Command:
-        """The plan for all parts at the time at which `part` executes what it is sent now; told: what each is
-        sent, for its own time."""
+    def due_with(self, part: str, commanded: Command, timeline: ChunkTimeline) -> Command:
+        """The plan for all parts at the time at which `part` executes what it is sent now.
+
+        commanded: what each part is sent, for its own time.
+        """
         if not self._behind_ns:
-            return told
+            return commanded
         return timeline.command_at(timeline.claimed_ns - self._behind_ns.get(part, 0))
 
     def doing(self, part: str, timeline: ChunkTimeline) -> Command | None:
