@@ -113,16 +113,20 @@ _EVERY_NS = 3_000_000
 
 
 def drawn(
-    model: mujoco.MjModel, *, seed: int, on_picture: Callable[[], None] = lambda: None
+    model: mujoco.MjModel,
+    *,
+    seed: int,
+    samples: int = 4,
+    on_picture: Callable[[], None] = lambda: None,
 ) -> Callable[[Device, Recording], Iterator[UInt8[np.ndarray, "h w 3"]]]:
     """A renderer for `simulate_session(pictures=...)`, for takes made from filmed performances.
 
-    model: a `build_scene` of their task. on_picture: called after each image.
+    model: a `build_scene` of their task. samples: as of `Painter`. on_picture: called after each image.
     """
 
     def pictures(device: Device, recording: Recording) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
         rng = np.random.default_rng([seed, STREAMS[device.role], 10])
-        with Painter(model, device.camera.lens) as painter:
+        with Painter(model, device.camera.lens, samples=samples) as painter:
             for t_ns in device.frames[device.kept].tolist():
                 yield draw(painter, device, recording, t_ns, rng)
                 on_picture()
