@@ -78,6 +78,8 @@ _LEAST_CORNERS, _LEAST_BOARDS = 6, 3
 """Corners of the board that a map needs, each seen in so many keyframes."""
 _PREEMPTIVE, _LEAST_SIMILAR, _RATIO = 128, 6, 0.8
 _FEW_FEATURES, _BLURRED, _SMALL_SQUARE_PX = 150, 0.62, 10.0
+_LEAST_CONTRAST = 0.5
+"""Mean difference of neighbouring pixels that an image needs for its blur to be judged [grey levels]."""
 
 
 def solve_poses(
@@ -230,6 +232,8 @@ class MapInfo:
 class ClipPoses:
     """How well one span of a video was registered."""
 
+    span_ns: tuple[int, int]
+    """[begin, end) on the device's clock."""
     share: float
     """Share of its images with a pose."""
     error_px: float
@@ -250,17 +254,18 @@ class Solved:
 
     def clip(self, role: str, begin_ns: int, end_ns: int) -> ClipPoses:
         """Judge a span of a video; times on its own clock."""
-        video = self.videos[role]
+        video, span = self.videos[role], (begin_ns, end_ns)
         rows = np.arange(len(video.t_ns))[video.span(begin_ns, end_ns)]
         if not rows.size:
             reason = Reason(name="no-images", what=f"{role}: it has no images in it.", do="Check the marks.")
-            return ClipPoses(share=0.0, error_px=float("nan"), worst=0, reason=reason)
+            return ClipPoses(span_ns=span, share=0.0, error_px=float("nan"), worst=0, reason=reason)
         registered = video.tracking[rows] != LOST
         errors = video.error_px[rows][np.isfinite(video.error_px[rows])]
         lost = rows[~registered]
         share = float(registered.mean())
         failed = share < LEAST_REGISTERED
         return ClipPoses(
+            span_ns=span,
             share=share,
             error_px=float(np.median(errors)) if errors.size else float("nan"),
             worst=int(lost[len(lost) // 2]) if failed else int(rows[len(rows) // 2]),
@@ -377,14 +382,16 @@ def _flow(
 
 def blur_of(grey: np.ndarray) -> float:
     """Blur of an image, 0 sharp to 1: how little of the contrast between neighbours another blur of 9 pixels
-    takes away (Crete et al. 2007), in the worse direction and after a blur of 1 pixel against noise."""
+    takes away (Crete et al. 2007), in the worse direction and after a blur of 1 pixel against noise.
+    0 where there is hardly any contrast: nothing is blurred there."""
     image = cv2.GaussianBlur(grey, (0, 0), 1.0).astype(np.float32)
     out = []
     for axis, size in ((0, (1, 9)), (1, (9, 1))):
         sharp = np.abs(np.diff(image, axis=axis))
         blurred = np.abs(np.diff(cv2.blur(image, size), axis=axis))
         total = float(sharp.sum())
-        out.append(1.0 - float(np.maximum(sharp - blurred, 0.0).sum()) / total if total else 1.0)
+        has_contrast = total > _LEAST_CONTRAST * sharp.size
+        out.append(1.0 - float(np.maximum(sharp - blurred, 0.0).sum()) / total if has_contrast else 0.0)
     return max(out)
 
 
@@ -592,7 +599,7 @@ def _mapped(
     """pycolmap's maps, the largest first; image k + 1 is keyframe k."""
     import pycolmap
 
-    pycolmap.logging.minloglevel = 2
+    pycolmap.logging.minloglevel = 3  # a set of images without a map is no error here
     with tempfile.TemporaryDirectory() as folder:
         _write_database(Path(folder, "map.db"), keyframes, cameras, graph)
         options = pycolmap.IncrementalPipelineOptions(
