@@ -4,7 +4,7 @@
                                                                                         │
     X_WC of every image ◄─ points tracked from keyframes, PnP ◄─ bundle adjustment ◄─ board: metres, z up
 
-1. A keyframe is taken whenever the image has moved by 4 % of its width, the sharpest of those since the last.
+1. A keyframe is taken whenever the image has moved by 6 % of its width, the sharpest of those since the last.
 2. Keyframes of all videos go into one map. Pairs are neighbours in a video, pairs that share the largest
    features (preemptive matching: Wu 2013), and pairs that both see the board, whose numbered corners tie two
    cameras together where their images share nothing else. A pair counts after geometric verification with
@@ -52,13 +52,13 @@ class MapConfig:
 
     every: int = 20
     """Most images from one keyframe to the next."""
-    step: float = 0.04
+    step: float = 0.06
     """Motion of the image from one keyframe to the next, as a share of its width."""
-    num_features: int = 1500
+    num_features: int = 1000
     """Most features of a keyframe."""
-    neighbours: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+    neighbours: tuple[int, ...] = (1, 2, 4, 7)
     """Distances of keyframes of one video that are matched."""
-    num_similar: int = 5
+    num_similar: int = 3
     """Pairs of each keyframe by preemptive matching."""
     num_with_board: int = 10
     """Keyframes of each video that are matched by the board with those of all others."""
@@ -487,6 +487,7 @@ def _matched(
         if len(matches) >= config.least_inliers:
             options = pycolmap.TwoViewGeometryOptions(min_num_inliers=config.least_inliers)
             options.ransac.max_error, options.ransac.random_seed = config.most_px, 0
+            options.ransac.max_num_trials = 1000
             options.filter_stationary_matches = a.role == b.role != "chest"
             options.stationary_matches_max_error = 1.0
             geometry = pycolmap.estimate_calibrated_two_view_geometry(
@@ -612,6 +613,12 @@ def _mapped(
             ba_refine_focal_length=False,
             ba_refine_principal_point=False,
             ba_refine_extra_params=False,
+            ba_global_frames_ratio=1.25,
+            ba_global_points_ratio=1.25,
+            ba_local_max_refinements=1,
+            ba_global_max_refinements=2,
+            ba_global_function_tolerance=1e-5,
+            ba_local_function_tolerance=1e-5,
         )
         options.mapper.num_threads, options.mapper.random_seed = 1, 0
         options.mapper.init_min_num_inliers = 50
@@ -765,6 +772,8 @@ def _adjust(reconstruction: Any, views: Sequence[Sequence[tuple[int, int]]], p_W
     )
     options.ceres.loss_function_type = pycolmap.LossFunctionType.CAUCHY
     options.ceres.solver_options.num_threads = 1
+    options.ceres.solver_options.max_num_iterations = 30
+    options.ceres.solver_options.function_tolerance = 1e-5
     pycolmap.create_default_bundle_adjuster(options, config, reconstruction).solve()
 
 

@@ -27,7 +27,7 @@ from sim.capture.plain_videos import film_visit, plain_capture, pose_errors
 
 FAULTS: dict[str, dict[str, Any]] = {
     "plain walls and tables": {"wallpaper": False},
-    "blur: exposure of 50 ms": {"exposure_ns": 50_000_000},
+    "lens out of focus by 5 pixels": {"blur_px": 5.0},
 }
 
 
@@ -37,7 +37,7 @@ class MeasurePoses:
 
     output: KeptFile
     """File for the figures."""
-    seeds: Count = 10
+    seeds: Count = 8
     first_seed: AnyCount = 0
     without_faults: bool = False
     """Leave out the sessions with a fault."""

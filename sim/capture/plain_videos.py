@@ -5,12 +5,14 @@ marks, and no poses. FOLDER/truth has the truth; `pose_errors` compares.
 """
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
 from calibration.board import Board
 from calibration.camera import CameraModel, Intrinsics
@@ -20,23 +22,24 @@ from calibration.capture.values import Setup
 from calibration.trajectory import LOST
 from robot_runtime.core.values.transforms import quaternion_from_rotation
 from sim.capture.camera_images import drawn
-from sim.capture.cameras import CHEST, HAND, Camera
+from sim.capture.cameras import CHEST, HAND, Camera, Device
 from sim.capture.clips import anchor_clip, board_before, walk_between
 from sim.capture.performance import Performance
 from sim.capture.person import perform, person_of
 from sim.capture.rig import CHEST_LENS, CLEAN, WRIST_LENS, RigConfig
 from sim.capture.scene import BOARD, PersonScene, build_scene
 from sim.capture.session import simulate_session
+from sim.capture.takes import Recording
 from sim.capture.truth import Truth
 from sim.tasks import make_task
 
 SIZE = (360, 480)
-LENSES = {CHEST: CHEST_LENS.resized(SIZE), HAND: replace(WRIST_LENS.resized(SIZE), fx=200.0, fy=200.0)}
+LENSES = {CHEST: CHEST_LENS.resized(SIZE), HAND: replace(WRIST_LENS.resized(SIZE), fx=390.0, fy=390.0)}
 FACING = pin.SE3(np.diag([1.0, -1.0, -1.0]), np.zeros(3))
 """Pose of the board in the world of poses from videos, z up."""
 
 
-def film_visit(task: str, seed: int, *, stations: int = 3, demonstrates: bool = True) -> list[Performance]:
+def film_visit(task: str, seed: int, *, stations: int = 2, demonstrates: bool = True) -> list[Performance]:
     """Film an anchor clip, the walk to a demonstration, and the demonstration; the board stays in place."""
     person, scene = person_of(seed), PersonScene(make_task(task), has_board=True)
     scene.reset(seed)
@@ -61,16 +64,18 @@ def plain_capture(
     folder: Path,
     *,
     seed: int = 0,
-    rate_hz: float = 12.5,
+    rate_hz: float = 10.0,
     exposure_ns: int = 6_000_000,
     pixel_noise: float = 4.0,
+    blur_px: float = 0.0,
     wallpaper: bool = True,
     lenses: dict[str, CameraModel] | None = None,
     board: Board = BOARD,
 ) -> Truth:
     """Draw both videos, and import them into FOLDER/plain.
 
-    wallpaper: textured rooms, or plain ones. board: as declared.
+    blur_px: standard deviation of a lens out of focus. wallpaper: textured rooms, or plain ones.
+    board: as declared.
     """
     cameras = {
         role: Camera(lens=lens, rate_hz=rate_hz, exposure_ns=exposure_ns, pixel_noise=pixel_noise)
@@ -80,7 +85,12 @@ def plain_capture(
     config = RigConfig(noise=noise, seed=seed, cameras=cameras, imu=False, tags=False, glimpses=False)
     task = make_task(clips[0].task)
     model = build_scene(task, has_board=True, prints=True, wallpaper=seed if wallpaper else None)
-    pictures = drawn(model, seed=seed, samples=0)
+    draw = drawn(model, seed=seed, samples=0)
+
+    def pictures(device: Device, recording: Recording) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+        for image in draw(device, recording):
+            yield np.asarray(cv2.GaussianBlur(image, (0, 0), blur_px)) if blur_px else image
+
     truth = simulate_session(clips, config, folder, pictures=pictures)
     _import(folder / "capture", folder / "plain", cameras, board)
     shutil.rmtree(folder / "capture")
