@@ -791,6 +791,8 @@ class _Points:
 
 
 _MOST_POINTS = 300
+_LEAST_AGREEING = 0.2
+"""Least share of tracked points that a pose must fit: a held object may cover many, and moves with the hand."""
 
 
 def _points_of(
@@ -893,7 +895,7 @@ def _solve(
         if len(uv) < config.least_inliers:
             continue
         found = pycolmap.estimate_and_refine_absolute_pose(uv + HALF_PIXEL, p_W, lens, estimation)
-        if found is None or found["num_inliers"] < max(config.least_inliers, 0.4 * len(uv)):
+        if found is None or found["num_inliers"] < max(config.least_inliers, _LEAST_AGREEING * len(uv)):
             continue
         X = found["cam_from_world"].matrix()
         inside = found["inlier_mask"]
