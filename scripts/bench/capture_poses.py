@@ -17,7 +17,7 @@ import numpy as np
 
 from calibration.board import Board
 from calibration.capture.raw import RawCapture
-from calibration.capture.structure_from_motion import solve_poses
+from calibration.capture.video_poses import solve_poses
 from calibration.commands.capture.poses import clips_of, write_with_poses
 from robot_runtime.cli.options import AnyCount, Count, KeptFile
 from robot_runtime.cli.progress import counted

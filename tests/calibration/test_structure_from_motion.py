@@ -10,9 +10,11 @@ import pinocchio as pin
 import pytest
 
 from calibration.capture import structure_from_motion as sfm
+from calibration.capture.keyframes import Keyframe, Motion, blur_of, keyframes_of
 from calibration.capture.raw import CaptureWriter, RawCapture
 from calibration.capture.values import DeviceInfo, Setup
 from calibration.capture.video import FragmentedVideo
+from calibration.capture.video_poses import BLURRED, VideoPoses, points_of
 from calibration.commands.capture.poses import CapturePoses
 from calibration.trajectory import LIMITED, LOST, OK
 from robot_runtime.errors import InvalidValueError
@@ -48,11 +50,10 @@ def test_the_similarity_of_points_in_a_plane_is_found():
 def test_the_sharpest_image_of_each_stretch_of_motion_is_a_keyframe():
     blur = np.full(40, 0.5)
     blur[[3, 12, 33]] = 0.2
-    config = sfm.MapConfig(every=15, step=0.04)
-    moving = sfm.Motion(step=np.repeat([0.005, 0.0], [20, 20]), blur=blur)
-    found = sfm.keyframes_of(moving, config)
+    moving = Motion(step=np.repeat([0.005, 0.0], [20, 20]), blur=blur)
+    found = keyframes_of(moving, step=0.04, every=15)
     assert {3, 12, 33} <= set(found)
-    assert np.diff(found).max() <= 2 * config.every
+    assert np.diff(found).max() <= 30
 
 
 def test_a_blurred_image_is_told_from_a_sharp_one_even_with_noise():
@@ -60,14 +61,14 @@ def test_a_blurred_image_is_told_from_a_sharp_one_even_with_noise():
     sharp = random_texture(rng, (240, 320))
     noise = rng.normal(0.0, 4.0, sharp.shape)
     moved = cv2.blur(sharp, (19, 1))
-    assert sfm.blur_of(np.clip(sharp + noise, 0, 255).astype(np.uint8)) < sfm._BLURRED
-    assert sfm.blur_of(np.clip(moved + noise, 0, 255).astype(np.uint8)) > sfm._BLURRED
+    assert blur_of(np.clip(sharp + noise, 0, 255).astype(np.uint8)) < BLURRED
+    assert blur_of(np.clip(moved + noise, 0, 255).astype(np.uint8)) > BLURRED
 
 
 def test_short_gaps_are_interpolated_and_long_ones_are_lost():
     t_ns = np.arange(10) * 40_000_000
-    still = sfm.Motion(step=np.zeros(10), blur=np.zeros(10))
-    video = sfm.VideoPoses(
+    still = Motion(step=np.zeros(10), blur=np.zeros(10))
+    video = VideoPoses(
         role="chest", t_ns=t_ns, p=np.zeros((10, 3)), q=np.tile([1.0, 0.0, 0.0, 0.0], (10, 1)),
         tracking=np.full(10, LOST, dtype=np.uint8), error_px=np.full(10, np.nan), motion=still, keyframes=[],
     )  # fmt: skip
@@ -78,7 +79,7 @@ def test_short_gaps_are_interpolated_and_long_ones_are_lost():
     assert video.p[:, 0].tolist() == [1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 8.0, 8.0]
 
 
-def keyframes_of_points(rng: np.random.Generator) -> tuple[list[sfm.Keyframe], list[pin.SE3]]:
+def keyframes_of_points(rng: np.random.Generator) -> tuple[list[Keyframe], list[pin.SE3]]:
     """Keyframes of both cameras that look at a board among 1000 points, without images."""
     middle = sfm.corners_in_world(BOARD).mean(axis=0)
     points = middle + rng.uniform([-1.2, -1.2, -0.3], [1.2, 1.2, 0.1], size=(1000, 3))
@@ -97,7 +98,7 @@ def keyframes_of_points(rng: np.random.Generator) -> tuple[list[sfm.Keyframe], l
             seen.append((rows, uv[rows] + 0.2 * rng.normal(size=(len(rows), 2))))
         (corners, uv_corners), (rows, uv) = seen
         keyframes.append(
-            sfm.Keyframe(
+            Keyframe(
                 role=role,
                 index=k,
                 corner_ids=corners,
@@ -114,13 +115,13 @@ def keyframes_of_points(rng: np.random.Generator) -> tuple[list[sfm.Keyframe], l
 def test_both_cameras_are_in_one_map_with_the_scale_and_gravity_of_the_board():
     keyframes, true = keyframes_of_points(np.random.default_rng(1))
     config = sfm.MapConfig()
-    graph = sfm._matched(keyframes, LENSES, config, silent)
-    [found] = sfm._mapped(keyframes, LENSES, graph, config, silent)
-    error_m = sfm._on_board(found, keyframes, LENSES, BOARD, config)
+    graph = sfm.matched(keyframes, LENSES, config, silent)
+    [found] = sfm.mapped(keyframes, LENSES, graph, config, silent)
+    error_m = sfm.on_board(found, keyframes, LENSES, BOARD, config)
     assert error_m is not None
     assert error_m < 2e-3
     for role in LENSES:
-        points = sfm._points_of(role, [found], [error_m], keyframes)
+        points = points_of(role, [found], [error_m], keyframes)
         assert len(points) == 8
         for index, each in points.items():
             assert np.linalg.norm(each.X_WC.translation - true[index].translation) < 3e-3  # 0.2 px at 0.5 m

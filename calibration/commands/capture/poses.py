@@ -17,7 +17,7 @@ from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from calibration.capture.raw import RawCapture
-    from calibration.capture.structure_from_motion import ClipPoses, Solved
+    from calibration.capture.video_poses import ClipPoses, Solved
 
 FOLDER = "poses"
 """Folder of the report and its pictures, in `derived` of the new capture."""
@@ -61,7 +61,8 @@ class CapturePoses:
 
 def _solved(capture: "RawCapture", every: int, progress: Progress) -> "Solved":
     from calibration.board import Board
-    from calibration.capture.structure_from_motion import MapConfig, solve_poses
+    from calibration.capture.structure_from_motion import MapConfig
+    from calibration.capture.video_poses import solve_poses
 
     devices = {
         role: device
