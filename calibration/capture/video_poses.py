@@ -49,6 +49,8 @@ LEAST_REGISTERED = 0.9
 BLURRED = 0.62
 """Blur above which images are too blurred for features."""
 _FEW_FEATURES, _SMALL_SQUARE_PX = 150, 10.0
+_NEAR = 5
+"""Distance [images] from an image without a pose within which a keyframe tells why."""
 _MOST_POINTS = 300
 _LEAST_AGREEING = 0.2
 """Least share of tracked points that a pose must fit: a held object covers many, and moves with the hand."""
@@ -210,9 +212,14 @@ class Solved:
 
     def _why(self, video: VideoPoses, lost: np.ndarray, share: float) -> Reason:
         """The likeliest reason that images have no pose, by the keyframes among and beside them."""
-        near = [each for each in video.keyframes if lost[0] - 5 <= each.index <= lost[-1] + 5]
+        to_lost = [int(np.abs(lost - each.index).min()) for each in video.keyframes]
+        near = [
+            each
+            for each, far in zip(video.keyframes, to_lost, strict=True)
+            if far <= max(_NEAR, min(to_lost))
+        ]
         what = f"{video.role}: {100 * share:.0f} % of its images have poses"
-        features = float(np.median([len(each.descriptors) for each in near])) if near else 0.0
+        features = float(np.median([len(each.descriptors) for each in near]))
         blur = float(np.median(video.motion.blur[lost]))
         if blur > BLURRED:
             return Reason(

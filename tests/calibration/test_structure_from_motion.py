@@ -9,14 +9,17 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
+from calibration.camera import Intrinsics
 from calibration.capture import structure_from_motion as sfm
 from calibration.capture.keyframes import Keyframe, Motion, blur_of, keyframes_of
 from calibration.capture.raw import CaptureWriter, RawCapture
 from calibration.capture.values import DeviceInfo, Setup
 from calibration.capture.video import FragmentedVideo
-from calibration.capture.video_poses import BLURRED, VideoPoses, points_of
+from calibration.capture.video_poses import BLURRED, MapInfo, Solved, VideoPoses, points_of
 from calibration.commands.capture.poses import CapturePoses
+from calibration.store import save
 from calibration.trajectory import LIMITED, LOST, OK
+from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError
 from sim.capture.drills import looking
 from sim.capture.plain_videos import film_visit, plain_capture, pose_errors
@@ -77,6 +80,47 @@ def test_short_gaps_are_interpolated_and_long_ones_are_lost():
     video.fill()
     assert video.tracking.tolist() == [LOST, OK, LIMITED, OK, *[LOST] * 4, OK, LOST]
     assert video.p[:, 0].tolist() == [1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 8.0, 8.0]
+
+
+def keyframe(index: int, *, features: int = 400, corners: int = 0, square_px: float = 0.0) -> Keyframe:
+    return Keyframe(
+        role="hand",
+        index=index,
+        corner_ids=np.arange(corners),
+        uv=np.zeros((corners + features, 2)),
+        descriptors=np.zeros((features, 128), dtype=np.float32),
+        square_px=square_px,
+        most_inliers=20,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "blur", "seen", "has_board"),
+    [
+        ("blur", 0.8, {"features": 20}, True),
+        ("no-texture", 0.4, {"features": 20}, True),
+        ("no-overlap", 0.4, {"corners": 20, "square_px": 30.0}, True),
+        ("board-not-seen", 0.4, {}, False),
+        ("board-too-small", 0.4, {"corners": 20, "square_px": 6.0}, False),
+    ],
+)
+def test_a_clip_without_poses_names_the_likeliest_reason(reason, blur, seen, has_board):
+    t_ns = np.arange(30) * 33_000_000
+    video = VideoPoses(
+        role="hand", t_ns=t_ns, p=np.zeros((30, 3)), q=np.tile([1.0, 0.0, 0.0, 0.0], (30, 1)),
+        tracking=np.repeat([OK, LOST], [10, 20]).astype(np.uint8), error_px=np.full(30, 0.4),
+        motion=Motion(step=np.zeros(30), blur=np.full(30, blur)),
+        keyframes=[keyframe(i, **seen) for i in (2, 12, 17, 22)],
+    )  # fmt: skip
+    scale_error = 1e-3 if has_board else float("nan")
+    info = MapInfo(keyframes={"hand": 4}, scale_error=scale_error)
+    solved = Solved(videos={"hand": video}, maps=(info,), board=BOARD)
+    assert solved.clip("hand", 0, int(t_ns[10])).reason is None
+    failed = solved.clip("hand", int(t_ns[10]), int(t_ns[-1]) + 1)
+    assert failed.share == 0.0
+    assert failed.reason is not None
+    assert failed.reason.name == reason
+    assert 10 <= failed.worst < 30
 
 
 def keyframes_of_points(rng: np.random.Generator) -> tuple[list[Keyframe], list[pin.SE3]]:
@@ -163,6 +207,19 @@ def test_a_grey_video_is_refused_for_its_texture_with_a_picture(tmp_path, capsys
     [clip] = json.loads((written.derived / "poses" / "report.json").read_text())["clips"]
     assert clip["reason"]["name"] == "no-texture"
     assert cv2.imread(str(written.derived / "poses" / "chest-video.png")) is not None
+
+
+def test_videos_with_intrinsics_are_imported_without_poses_and_the_next_step_is_named(tmp_path, capsys):
+    plain_folder(tmp_path)
+    save(tmp_path / "lens.json", Intrinsics(camera=LENSES["chest"].resized((96, 128))))
+    output = ["--output", str(tmp_path / "imported")]
+    source = f"video:{tmp_path / 'grey.mp4'}"
+    assert main(["capture", "import", "--chest", source, *output]) == 1
+    assert "or a video with its intrinsics (camera=FILE)" in capsys.readouterr().err
+    assert main(["capture", "import", "--chest", f"{source},camera={tmp_path / 'lens.json'}", *output]) == 0
+    assert "robot-runtime capture poses" in capsys.readouterr().out
+    assert main(["capture", "check", str(tmp_path / "imported")]) == 1
+    assert "no-poses-yet" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
