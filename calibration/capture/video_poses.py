@@ -84,7 +84,7 @@ def solve_poses(
     placed = [on_board(each, keyframes, cameras, board, config) for each in maps]
     infos = [MapInfo.of(each, keyframes, on) for each, on in zip(maps, placed, strict=True)]
     for role, device in devices.items():
-        points = points_of(role, maps, placed, keyframes)
+        points = points_of(role, cameras[role], maps, placed, keyframes)
         _register(device, cameras[role], videos[role], points, config, progress)
     return Solved(videos=videos, maps=tuple(infos), board=board)
 
@@ -99,7 +99,7 @@ class VideoPoses:
     q: np.ndarray
     tracking: np.ndarray
     error_px: np.ndarray
-    """RMS reprojection error of the points of a pose, (N,); NaN without one."""
+    """Median reprojection error of the points of a pose, (N,); NaN without one."""
     motion: Motion
     keyframes: list[Keyframe]
 
@@ -138,8 +138,8 @@ class VideoPoses:
                 first, last = (np.repeat(self.q[[i]], len(inside), axis=0) for i in (a, b))
                 self.q[inside], self.tracking[inside] = slerp(first, last, u), LIMITED
         for i in np.flatnonzero(self.tracking == LOST):
-            last = i - 1 if i else (int(known[0]) if known.size else i)
-            self.p[i], self.q[i] = self.p[last], self.q[last]
+            before = i - 1 if i else (int(known[0]) if known.size else i)
+            self.p[i], self.q[i] = self.p[before], self.q[before]
 
     def span(self, begin_ns: int, end_ns: int) -> slice:
         """Images in [begin, end)."""
@@ -289,8 +289,19 @@ class KeyframeInWorld:
     error_px: float
 
 
+def reprojection_px(camera: CameraModel, X_CW: np.ndarray, p_W: np.ndarray, uv: np.ndarray) -> float:
+    """Median distance of points from where a pose (3, 4) projects them [pixels]; infinite without any."""
+    off = np.linalg.norm(camera.project(p_W @ X_CW[:, :3].T + X_CW[:, 3]) - uv, axis=1)
+    seen = off[np.isfinite(off)]
+    return float(np.median(seen)) if seen.size else float("inf")
+
+
 def points_of(
-    role: str, maps: Sequence[Any], placed: Sequence[float | None], keyframes: Sequence[Keyframe]
+    role: str,
+    camera: CameraModel,
+    maps: Sequence[Any],
+    placed: Sequence[float | None],
+    keyframes: Sequence[Keyframe],
 ) -> dict[int, KeyframeInWorld]:
     """Index of an image -> its keyframe in W; of the largest map that has it."""
     out: dict[int, KeyframeInWorld] = {}
@@ -309,11 +320,10 @@ def points_of(
                 continue
             X = image.cam_from_world().matrix()
             p_W = np.array([points[number].xyz for _, number in rows])
-            seen = np.array([image.camera.img_from_cam(X[:, :3] @ p + X[:, 3]) for p in p_W], dtype=float)
             uv = each.uv[[k for k, _ in rows]]
-            error = float(np.sqrt(np.nanmedian(((seen - HALF_PIXEL - uv) ** 2).sum(axis=1))))
+            error_px = reprojection_px(camera, X, p_W, uv)
             X_WC = pin.SE3(X[:, :3], X[:, 3]).inverse()
-            out[each.index] = KeyframeInWorld(X_WC=X_WC, uv=uv, p_W=p_W, error_px=error)
+            out[each.index] = KeyframeInWorld(X_WC=X_WC, uv=uv, p_W=p_W, error_px=error_px)
     return out
 
 
@@ -343,7 +353,7 @@ def _register(
     progress: Progress,
 ) -> None:
     """Give every image a pose: keyframes theirs, the others by PnP on points tracked from both sides."""
-    lens, n = colmap_camera(camera), len(video.t_ns)
+    n = len(video.t_ns)
     seen: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     greys: deque[tuple[int, np.ndarray]] = deque(maxlen=config.longest_tracked)
     ahead: _Tracked | None = None
@@ -358,7 +368,7 @@ def _register(
                 if earlier in points or not back.follow(picture):
                     break
                 seen.setdefault(earlier, []).append((back.uv, back.p_W))
-            _solve(video, lens, seen, config)
+            _solve(video, camera, seen, config)
             seen, greys = {}, deque(maxlen=config.longest_tracked)
             ahead, since = _Tracked(grey=grey, uv=at.uv, p_W=at.p_W), index
         elif ahead is not None:
@@ -368,19 +378,20 @@ def _register(
                 seen.setdefault(index, []).append((ahead.uv, ahead.p_W))
         greys.append((index, grey))
         progress(f"poses of {device.role}", index + 1, n)
-    _solve(video, lens, seen, config)
+    _solve(video, camera, seen, config)
     video.fill()
 
 
 def _solve(
     video: VideoPoses,
-    lens: Any,
+    camera: CameraModel,
     seen: Mapping[int, Sequence[tuple[np.ndarray, np.ndarray]]],
     config: MapConfig,
 ) -> None:
     """PnP of each image by the points tracked into it."""
     import pycolmap
 
+    lens = colmap_camera(camera)
     estimation = pycolmap.AbsolutePoseEstimationOptions()
     estimation.ransac.max_error, estimation.ransac.random_seed = config.most_px, 0
     for index, observed in seen.items():
@@ -393,6 +404,5 @@ def _solve(
             continue
         X = found["cam_from_world"].matrix()
         inside = found["inlier_mask"]
-        at = np.array(lens.img_from_cam(p_W[inside] @ X[:, :3].T + X[:, 3]), dtype=float)
-        error = float(np.sqrt(np.nanmedian(((at - HALF_PIXEL - uv[inside]) ** 2).sum(axis=1))))
+        error = reprojection_px(camera, X, p_W[inside], uv[inside])
         video.put(index, pin.SE3(X[:, :3], X[:, 3]).inverse(), error)

@@ -37,7 +37,7 @@ class MeasurePoses:
 
     output: KeptFile
     """File for the figures."""
-    seeds: Count = 8
+    seeds: Count = 4
     first_seed: AnyCount = 0
     without_faults: bool = False
     """Leave out the sessions with a fault."""

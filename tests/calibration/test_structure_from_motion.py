@@ -15,7 +15,7 @@ from calibration.capture.keyframes import Keyframe, Motion, blur_of, keyframes_o
 from calibration.capture.raw import CaptureWriter, RawCapture
 from calibration.capture.values import DeviceInfo, Setup
 from calibration.capture.video import FragmentedVideo
-from calibration.capture.video_poses import BLURRED, MapInfo, Solved, VideoPoses, points_of
+from calibration.capture.video_poses import BLURRED, MapInfo, Solved, VideoPoses, points_of, reprojection_px
 from calibration.commands.capture.poses import CapturePoses
 from calibration.store import save
 from calibration.trajectory import LIMITED, LOST, OK
@@ -80,6 +80,14 @@ def test_short_gaps_are_interpolated_and_long_ones_are_lost():
     video.fill()
     assert video.tracking.tolist() == [LOST, OK, LIMITED, OK, *[LOST] * 4, OK, LOST]
     assert video.p[:, 0].tolist() == [1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 8.0, 8.0]
+
+
+def test_points_behind_a_camera_do_not_count_for_its_error():
+    X_CW = np.eye(4)[:3]
+    p_W = np.array([[0.0, 0.0, 2.0], [0.1, 0.0, -1.0]])
+    lens = LENSES["chest"]
+    uv = np.array([[lens.cx + 3.0, lens.cy], [0.0, 0.0]])
+    assert reprojection_px(lens, X_CW, p_W, uv) == pytest.approx(3.0)
 
 
 def keyframe(index: int, *, features: int = 400, corners: int = 0, square_px: float = 0.0) -> Keyframe:
@@ -165,7 +173,7 @@ def test_both_cameras_are_in_one_map_with_the_scale_and_gravity_of_the_board():
     assert error_m is not None
     assert error_m < 2e-3
     for role in LENSES:
-        points = points_of(role, [found], [error_m], keyframes)
+        points = points_of(role, LENSES[role], [found], [error_m], keyframes)
         assert len(points) == 8
         for index, each in points.items():
             assert np.linalg.norm(each.X_WC.translation - true[index].translation) < 3e-3  # 0.2 px at 0.5 m
