@@ -12,7 +12,9 @@
 3. pycolmap's incremental mapper builds one map, or several where videos do not overlap.
 4. The board's corners, triangulated in a map, give the similarity of that map to the board. The board lies
    flat, so W has its origin in the board's first corner, x along its rows, and z up; maps that see the board
-   share W, whichever camera they are of. Then everything is adjusted once more with the corners fixed.
+   share W, whichever camera they are of. Then everything is adjusted once more with the corners fixed. A map
+   in which detected corners are then off the board is wrong: cameras were joined by a false match. Maps of
+   each video alone replace it, and if one of these is off the board too, it gives no poses.
 5. Other images are tracked and registered in video_poses.py.
 
 Accuracy is the map's: some millimetres near the board, growing with the distance from it.
@@ -37,6 +39,8 @@ from robot_runtime.errors import InvalidValueError
 
 LEAST_BOARDS = 3
 """Keyframes in which a map needs each of at least `LEAST_CORNERS` corners of the board."""
+MOST_BOARD_PX = 2.0
+"""Median distance of the board's corners from a map's above which the map is wrong [pixels]."""
 _PREEMPTIVE, _LEAST_SIMILAR, _RATIO = 128, 6, 0.8
 
 
@@ -70,6 +74,11 @@ class Graph:
 
     pairs: dict[tuple[int, int], tuple[np.ndarray, Any]] = field(default_factory=dict)
     most_inliers: list[int] = field(default_factory=list)
+
+    def of_each_video(self, keyframes: Sequence[Keyframe]) -> "Graph":
+        """The pairs within videos alone."""
+        pairs = {at: pair for at, pair in self.pairs.items() if len({keyframes[k].role for k in at}) == 1}
+        return Graph(pairs=pairs, most_inliers=self.most_inliers)
 
 
 def matched(
@@ -271,7 +280,7 @@ def on_board(
     config: MapConfig,
 ) -> float | None:
     """Move a map into W by the board, and adjust it; returns the corners' RMS distance from the board before
-    that [m], or None if too few of them are in it."""
+    that [m], infinite if they do not fit the board, or None if too few of them are in it."""
     import pycolmap
 
     seen: dict[int, list[tuple[int, int]]] = {}
@@ -292,18 +301,40 @@ def on_board(
     p_M = np.array([p for p, _ in found.values()])
     near, off = np.full(len(p_W), True), np.zeros(len(p_W))
     for _ in range(4):
-        if near.sum() < max(LEAST_CORNERS, 0.5 * len(near)):
+        if near.sum() < max(LEAST_CORNERS, 0.5 * len(near)) or _is_line(p_W[near], board):
             return None
         s_WM, X_WM = similarity(p_M[near], p_W[near])
         off = np.linalg.norm(s_WM * p_M @ X_WM.rotation.T + X_WM.translation - p_W, axis=1)
         near = off < max(3.0 * float(np.median(off)), 1e-3)
     reconstruction.transform(pycolmap.Sim3d(np.column_stack([s_WM * X_WM.rotation, X_WM.translation])))
-    _adjust(
-        reconstruction,
-        [views for (_, views), is_near in zip(found.values(), near, strict=True) if is_near],
-        p_W[near],
-    )
+    views = [views for (_, views), is_near in zip(found.values(), near, strict=True) if is_near]
+    _adjust(reconstruction, views, p_W[near])
+    if _board_px(reconstruction, views, p_W[near], keyframes, cameras) > MOST_BOARD_PX:
+        return float("inf")
     return float(np.sqrt((off[near] ** 2).mean()))
+
+
+def _is_line(p_W: np.ndarray, board: Board) -> bool:
+    """Whether corners lie nearly in a line, in fewer than three rows: the board may be turned about it."""
+    sizes = np.linalg.svd(p_W - p_W.mean(axis=0), compute_uv=False) / np.sqrt(len(p_W))
+    return bool(sizes[1] < 0.6 * board.square_m)
+
+
+def _board_px(
+    reconstruction: Any,
+    views: Sequence[Sequence[tuple[int, int]]],
+    p_W: np.ndarray,
+    keyframes: Sequence[Keyframe],
+    cameras: Mapping[str, CameraModel],
+) -> float:
+    """Median distance of detected corners from where the map projects those of the board [pixels]."""
+    off = []
+    for p, each in zip(p_W, views, strict=True):
+        for number, row in each:
+            keyframe, X = keyframes[number - 1], reconstruction.image(number).cam_from_world().matrix()
+            seen = cameras[keyframe.role].project((X[:, :3] @ p + X[:, 3])[None])[0]
+            off.append(float(np.linalg.norm(seen - keyframe.uv[row])))
+    return float(np.median(np.nan_to_num(off, nan=np.inf)))
 
 
 def similarity(a: Float[np.ndarray, "N 3"], b: Float[np.ndarray, "N 3"]) -> tuple[float, pin.SE3]:

@@ -32,6 +32,7 @@ from calibration.capture.keyframes import (
 from calibration.capture.raw import Device
 from calibration.capture.structure_from_motion import (
     LEAST_BOARDS,
+    MOST_BOARD_PX,
     MapConfig,
     colmap_camera,
     mapped,
@@ -82,6 +83,9 @@ def solve_poses(
         keyframe.most_inliers = inliers
     maps = mapped(keyframes, cameras, graph, config, progress)
     placed = [on_board(each, keyframes, cameras, board, config) for each in maps]
+    if np.inf in placed:
+        maps = mapped(keyframes, cameras, graph.of_each_video(keyframes), config, progress)
+        placed = [on_board(each, keyframes, cameras, board, config) for each in maps]
     infos = [MapInfo.of(each, keyframes, on) for each, on in zip(maps, placed, strict=True)]
     for role, device in devices.items():
         points = points_of(role, cameras[role], maps, placed, keyframes)
@@ -153,7 +157,8 @@ class MapInfo:
     keyframes: Mapping[str, int]
     """Role -> number of keyframes in it."""
     scale_error: float
-    """RMS distance of the board's triangulated corners from the board [m]; NaN: it does not see the board."""
+    """RMS distance of the board's triangulated corners from the board [m]; NaN: it does not see the board,
+    infinite: they are not where the board has them, so that the map is wrong."""
 
     @classmethod
     def of(cls, reconstruction: Any, keyframes: Sequence[Keyframe], error_m: float | None) -> "MapInfo":
@@ -243,8 +248,16 @@ class Solved:
 
     def _board_reason(self, video: VideoPoses, what: str) -> Reason | None:
         """Why maps of this video have no scale; None: one has."""
-        if any(each.has_board and video.role in each.keyframes for each in self.maps):
+        own = [each for each in self.maps if video.role in each.keyframes]
+        if not own or any(each.has_board for each in own):
             return None
+        if any(np.isposinf(each.scale_error) for each in own):
+            return Reason(
+                name="map-off-board",
+                what=f"{what}; in the map the board's corners are more than {MOST_BOARD_PX:g} pixels "
+                "(median) from where they are seen: images of different places were taken for one.",
+                do="Keep the board where it is during a clip, and look at places that differ.",
+            )
         sides = [each.square_px for each in video.keyframes if each.num_corners]
         if len(sides) < LEAST_BOARDS:
             return Reason(
@@ -260,7 +273,12 @@ class Solved:
                 f"{_SMALL_SQUARE_PX:g} are needed.",
                 do="Go nearer to the board, print it larger, or record more pixels.",
             )
-        return None
+        return Reason(
+            name="board-in-part",
+            what=f"{what}; its map does not have {LEAST_CORNERS} corners of the board in three rows, each in "
+            f"{LEAST_BOARDS} keyframes, so the board may be turned.",
+            do="Show the whole board, from several places and tilted, not its edge.",
+        )
 
 
 def _camera_of(device: Device) -> CameraModel:
@@ -306,7 +324,7 @@ def points_of(
     """Index of an image -> its keyframe in W; of the largest map that has it."""
     out: dict[int, KeyframeInWorld] = {}
     for reconstruction, error_m in zip(maps, placed, strict=True):
-        if error_m is None:
+        if error_m is None or not np.isfinite(error_m):
             continue
         points = reconstruction.points3D
         for number in sorted(reconstruction.reg_image_ids()):

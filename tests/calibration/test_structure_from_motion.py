@@ -252,3 +252,22 @@ def test_two_plain_videos_get_poses_in_the_world_of_the_board(anchored, capsys):
         assert np.degrees(np.nanmedian(errors.rad)) < 1.5
     with pytest.raises(InvalidValueError, match="there is nothing to compute"):
         CapturePoses(capture=folder / "posed", output=folder / "again").main()
+
+
+def test_two_rows_of_corners_are_too_near_a_line_to_tell_how_the_board_is_turned():
+    from calibration.capture.structure_from_motion import _is_line, corners_in_world
+
+    corners = corners_in_world(BOARD)
+    is_low = corners[:, 1] >= np.sort(np.unique(corners[:, 1].round(6)))[-2]
+    assert _is_line(corners[is_low], BOARD)
+    assert not _is_line(corners, BOARD)
+
+
+def test_pairs_of_each_video_alone_leave_out_those_that_join_two():
+    from types import SimpleNamespace
+
+    from calibration.capture.structure_from_motion import Graph
+
+    keyframes = [SimpleNamespace(role=role) for role in ("chest", "chest", "hand")]
+    graph = Graph(pairs={(0, 1): "same", (1, 2): "joins"}, most_inliers=[20, 20, 20])
+    assert list(graph.of_each_video(keyframes).pairs) == [(0, 1)]
