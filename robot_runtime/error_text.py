@@ -24,6 +24,7 @@ EXTRA_OF = {
     "grpc": "gateways",
     "cv2": "gateways",
     "scipy": "calibration",
+    "pycolmap": "sfm",
     "rosbags": "realsense",
     "pyrealsense2": "realsense",
     "franky": "franka",

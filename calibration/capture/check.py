@@ -369,6 +369,15 @@ def _readable(capture: RawCapture, hand: str | None = None) -> tuple[dict[str, D
     for role, device in capture.devices.items():
         if hand is not None and role not in ("chest", hand):
             continue
+        if device.video is not None and not (device.folder / "poses.csv").is_file():
+            reasons.append(
+                Reason(
+                    name="no-poses-yet",
+                    what=f"{role}: it has a video and no poses.",
+                    do="`capture poses` computes them from the videos; or import again with trajectory=FILE.",
+                )
+            )
+            continue
         try:
             _ = device.frames, device.poses, device.imu, device.gripper, device.tags, device.num_pictures
             out[role] = device

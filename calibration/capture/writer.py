@@ -146,14 +146,20 @@ class CaptureWriter:
         mark = Mark(t_ns=int(t_ns), what=what, by=by)
         self._rows(Path("marks.csv"), tables.MARKS, [(mark.t_ns, mark.what, mark.by)])
 
-    def copy_video(self, role: str, video: Path, t_ns: Sequence[int], *, exposure_ns: int = 0) -> None:
-        """Copy a device's finished video byte for byte, with the capture time of each image."""
+    def copy_video(
+        self, role: str, video: Path, t_ns: Sequence[int], *, exposure_ns: int | Sequence[int] = 0
+    ) -> None:
+        """Copy a device's finished video byte for byte, with the capture time of each image.
+
+        exposure_ns: of all images, or of each.
+        """
         self._device(role)
         target = self.path / role / VIDEO_FILE
         if target.exists():
             raise InvalidValueError(f"device {role} has a video already: {target}")
         self._guard(shutil.copyfile, video, target)
-        rows = [(i, int(t), exposure_ns) for i, t in enumerate(t_ns)]
+        exposures = [exposure_ns] * len(t_ns) if isinstance(exposure_ns, int) else exposure_ns
+        rows = [(i, int(t), int(open_ns)) for i, (t, open_ns) in enumerate(zip(t_ns, exposures, strict=True))]
         self._rows(Path(role, "frames.csv"), tables.FRAMES, rows)
 
     def keep(self, source: Path, name: str) -> None:

@@ -111,11 +111,35 @@ def clocks(found: Found) -> str:
     return table(head, lines)
 
 
+def poses(found: Found) -> str:
+    """Errors of poses from videos alone, and which clips have none."""
+    lines = []
+    for name, each in found["cases"].items():
+        reasons = [f"{each['reasons'].count(why)} {why}" for why in dict.fromkeys(each["reasons"])]
+        figures = [each.get(key) for key in ("median_mm", "p95_mm", "median_deg", "p95_deg")]
+        lines.append(
+            [
+                name,
+                str(each["clips"]),
+                f"{100 * each['registered'] / each['clips']:.0f}",
+                *(
+                    "–" if figure is None else f"{figure:.{1 if i < 2 else 2}f}"
+                    for i, figure in enumerate(figures)
+                ),
+                ", ".join(reasons) or "–",
+                f"{each['cpu_s']:.0f}",
+            ]
+        )
+    head = ["simulated videos", "clips", "registered [%]", "median [mm]", "p95 [mm]", "median [degrees]"]
+    return table([*head, "p95 [degrees]", "why not", "CPU [s]"], lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
         "calibration": of("calibration", figures),
         "calibration-faults": of("calibration", faults),
         "hand_eye": of("hand_eye", hand_eye),
         "capture-clocks": of("capture-clocks", clocks),
+        "capture-poses": of("capture-poses", poses),
     }
 )

@@ -64,15 +64,29 @@ class Painter(Offscreen):
             return self._view(X_WC.translation, X_WC.rotation, edges)
         out = np.zeros((*self.lens.size, 3), dtype=np.uint8)
         for side, at in zip(self._sides, self._maps, strict=True):
-            R = X_WC.rotation @ _SIDES[side]
-            view = self._view(X_WC.translation, R, (-1.0, 1.0, -1.0, 1.0))
+            view = self._side(X_WC.translation, X_WC.rotation @ _SIDES[side], at)
             seen = cv2.remap(view, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
             inside = np.isfinite(at[..., 0])
             out[inside] = seen[inside]
         return out
 
+    def _side(self, p: np.ndarray, R: np.ndarray, at: np.ndarray) -> UInt8[np.ndarray, "n n 3"]:
+        """Draw the part of a side that is looked up; the rest is black."""
+        n = self.width
+        low = np.maximum(np.floor(np.nanmin(at, axis=(0, 1))).astype(int) - 1, 0)
+        high = np.minimum(np.ceil(np.nanmax(at, axis=(0, 1))).astype(int) + 2, n)
+        (left, top), (right, bottom) = (2.0 * low / n - 1.0).tolist(), (2.0 * high / n - 1.0).tolist()
+        view = np.zeros((n, n, 3), dtype=np.uint8)
+        size = (int(high[1] - low[1]), int(high[0] - low[0]))
+        view[low[1] : high[1], low[0] : high[0]] = self._view(p, R, (left, right, top, bottom), size)
+        return view
+
     def _view(
-        self, p: np.ndarray, R: np.ndarray, edges: tuple[float, float, float, float]
+        self,
+        p: np.ndarray,
+        R: np.ndarray,
+        edges: tuple[float, float, float, float],
+        size: tuple[int, int] | None = None,
     ) -> UInt8[np.ndarray, "h w 3"]:
         """edges: left, right, top and bottom of the image on the plane z = 1, x right, y down."""
         left, right, top, bottom = (_NEAR * each for each in edges)
@@ -82,7 +96,7 @@ class Painter(Offscreen):
             camera.frustum_width = 0.5 * (right - left)
             camera.frustum_bottom, camera.frustum_top = -bottom, -top
             camera.frustum_near, camera.frustum_far = _NEAR, _FAR
-        return self._pixels()
+        return self._pixels(size)
 
 
 def _side_of(lens: CameraModel) -> int:
@@ -114,19 +128,24 @@ _EVERY_NS = 3_000_000
 
 
 def drawn(
-    *models: mujoco.MjModel, seed: int, on_picture: Callable[[], None] = lambda: None
+    *models: mujoco.MjModel,
+    seed: int,
+    samples: int = 4,
+    on_picture: Callable[[], None] = lambda: None,
 ) -> Callable[[Device, Recording], Iterator[UInt8[np.ndarray, "h w 3"]]]:
     """A renderer for `simulate_session(pictures=...)`, for takes made from filmed performances.
 
-    models: `build_scene` of their task, with the board, without or both, as the takes have it. on_picture:
-    called after each image.
+    models: `build_scene` of their task, with the board, without or both, as the takes have it. samples: as of
+    `Painter`. on_picture: called after each image.
     """
 
     def pictures(device: Device, recording: Recording) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
         rng = np.random.default_rng([seed, STREAMS[device.role], 10])
         with ExitStack() as stack:
             painters = {
-                model.nq + 7 * model.nmocap: stack.enter_context(Painter(model, device.camera.lens))
+                model.nq + 7 * model.nmocap: stack.enter_context(
+                    Painter(model, device.camera.lens, samples=samples)
+                )
                 for model in models
             }
             for t_ns in device.frames[device.kept].tolist():

@@ -79,11 +79,13 @@ def build_scene(
     *,
     has_board: bool = False,
     prints: bool = False,
+    wallpaper: int | None = None,
 ) -> mujoco.MjModel:
     """Compile the rooms, the person, the gripper and the task's objects into one model.
 
     has_board: whether the calibration board is in the rooms. prints: draw the board's face and the gripper's
-    tags, which images need; snapshots stay those of the plain scene.
+    tags, which images need; snapshots stay those of the plain scene. wallpaper: seed of a random texture on
+    floor, walls and furniture, which structure from motion needs; None: the plain colours.
     """
     spec = mujoco.MjSpec()
     spec.modelname = f"{task.name}, by a person"
@@ -98,6 +100,8 @@ def build_scene(
         _add_board(spec, has_face=prints)
     if prints:
         _add_tags(spec)
+    if wallpaper is not None:
+        _add_wallpaper(spec, np.random.default_rng(wallpaper))
     return spec.compile()
 
 
@@ -350,6 +354,51 @@ def tag_picture(tag: Tag) -> UInt8[np.ndarray, "n n"]:
     margin = (_TAG_TEXELS - inner) // 2
     marker = cv2.aruco.generateImageMarker(dictionary, tag.number, inner)
     return cv2.copyMakeBorder(marker, *(margin,) * 4, cv2.BORDER_CONSTANT, value=255)
+
+
+_LEAST_FACE_M = 0.35
+"""Shortest longer side of a face that gets wallpaper [m]; things that are carried have none."""
+_WALLPAPER_TEXEL_M = 0.003
+
+
+def _add_wallpaper(spec: mujoco.MjSpec, rng: np.random.Generator) -> None:
+    """Cover the floor of the rooms, and every large face of boxes that are not held, with random textures."""
+    floor = pin.SE3(np.diag([1.0, -1.0, -1.0]), np.array([0.0, 0.0, 1e-3]))
+    faces = [(spec.worldbody, floor, (6.2, 4.8))]
+    for geom in spec.geoms:
+        if geom.type != mujoco.mjtGeom.mjGEOM_BOX or geom.parent.name in ("hand", BOARD_BODY):
+            continue
+        half = np.array(geom.size)
+        for axis in range(3):
+            x, y = (axis + 1) % 3, (axis + 2) % 3
+            size = (2 * float(half[x]), 2 * float(half[y]))
+            if max(size) < _LEAST_FACE_M or min(size) < 0.2:
+                continue
+            for sign in (1.0, -1.0):
+                z = -sign * np.eye(3)[axis]
+                R = np.column_stack([np.eye(3)[x], np.cross(z, np.eye(3)[x]), z])
+                p = np.array(geom.pos) - z * (half[axis] + 1e-3)
+                faces.append((geom.parent, pin.SE3(R, p), size))
+    for i, (body, X, size) in enumerate(faces):
+        shape = tuple(max(8, round(side / _WALLPAPER_TEXEL_M)) for side in reversed(size))
+        _add_paper(body, spec, f"wallpaper_{i}", random_texture(rng, (shape[0], shape[1])), X, size)
+
+
+def random_texture(rng: np.random.Generator, shape: tuple[int, int]) -> UInt8[np.ndarray, "h w"]:
+    """Image of blotches of all sizes and sharp-edged patches, without repetition."""
+    height, width = shape
+    light = np.zeros(shape, dtype=np.float32)
+    for texels in (3, 6, 12, 25, 50, 100):
+        coarse = rng.normal(size=(height // texels + 2, width // texels + 2)).astype(np.float32)
+        size = ((width // texels + 2) * texels, (height // texels + 2) * texels)
+        light += texels**0.35 * cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)[:height, :width]
+    light *= 38.0 / max(float(light.std()), 1e-6)
+    light += 128.0
+    for _ in range(height * width // 2500):
+        h, w = rng.integers(4, 45, size=2)
+        v, u = rng.integers(0, height), rng.integers(0, width)
+        light[v : v + h, u : u + w] += rng.normal() * 40.0
+    return np.clip(cv2.GaussianBlur(light, (0, 0), 0.7), 20, 235).astype(np.uint8)
 
 
 def _add_paper(

@@ -82,11 +82,12 @@ class Offscreen:
         )
         self._gl.make_current()
 
-    def _pixels(self) -> UInt8[np.ndarray, "h w 3"]:
-        """Render the scene, RGB with row 0 on top."""
-        viewport = mujoco.MjrRect(0, 0, self.width, self.height)
+    def _pixels(self, size: tuple[int, int] | None = None) -> UInt8[np.ndarray, "h w 3"]:
+        """Render the scene, RGB with row 0 on top; size: height and width, None: the whole buffer's."""
+        height, width = (self.height, self.width) if size is None else size
+        viewport = mujoco.MjrRect(0, 0, width, height)
         mujoco.mjr_render(viewport, self._scene, self._context)
-        pixels = np.empty((self.height, self.width, 3), dtype=np.uint8)
+        pixels = np.empty((height, width, 3), dtype=np.uint8)
         mujoco.mjr_readPixels(pixels, None, viewport, self._context)
         return np.ascontiguousarray(pixels[::-1])
 

@@ -116,6 +116,7 @@ def test_each_command_that_lacks_an_extra_says_how_to_install_it(tmp_path):
         "capture sample --output {tmp}/z": "[sim,calibration]",
         "capture label . --output {tmp}/z": "[calibration,lerobot]",
         "capture label . --output {tmp}/z --task fetch": "[calibration,sim,lerobot]",
+        "capture poses . --output {tmp}/z": "[calibration,sfm]",
         "capture replay .": "[sim,lerobot]",
         "demo capture --output {tmp}/z": "[sim,policies,calibration]",
         "dataset check .": "[lerobot]",

@@ -64,10 +64,14 @@ def write(
     """Write a whole recording into a capture.
 
     on_picture: called after each encoded image.
-    InvalidValueError: no poses; times that fall; a video with another number of images than times.
+    InvalidValueError: neither poses nor images with intrinsics, of which `capture poses` would compute them;
+    times that fall; a video with another number of images than times.
     """
-    if recording.poses is None:
-        raise InvalidValueError(f"{role}: its files have no poses; give a trajectory with trajectory=FILE")
+    if recording.poses is None and (recording.frames_ns is None or recording.info.camera is None):
+        raise InvalidValueError(
+            f"{role}: its files have no poses; give a trajectory with trajectory=FILE, or a video with its "
+            "intrinsics (camera=FILE), from which `capture poses` computes them"
+        )
     for what, values in (("IMU", recording.imu), ("gripper", recording.widths)):
         if values is not None and (falls := np.flatnonzero(np.diff(values.t_ns) <= 0)).size:
             i = int(falls[0]) + 1
@@ -75,7 +79,8 @@ def write(
                 f"{role}: times of its {what} have to rise, but row {i} is of {values.t_ns[i]} ns, after "
                 f"{values.t_ns[i - 1]} ns: its clock jumped back, or two recordings are in one file"
             )
-    writer.poses(role, recording.poses)
+    if recording.poses is not None:
+        writer.poses(role, recording.poses)
     if recording.imu is not None:
         writer.imu(role, recording.imu)
     if recording.widths is not None:

@@ -111,6 +111,14 @@ class CaptureImport:
                 progress.update(bar, completed=total)
             for mark in marks:
                 writer.mark(mark.t_ns, mark.what, mark.by)
+        if unposed := [role for role, each in recordings.items() if each.poses is None]:
+            plain_console().print(
+                f"{writer.path}: {', '.join(unposed)} without poses; next: robot-runtime capture poses "
+                f"{writer.path} --output FOLDER",
+                soft_wrap=True,
+                markup=False,
+            )
+            return 0
         with counted(stays=False) as progress:
             bar = progress.add_task("look for the board", total=None)
             report = check_capture(
