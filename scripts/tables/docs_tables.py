@@ -55,13 +55,12 @@ def readme_success() -> str:
     lines = [
         [
             f"`{task}`, 400 ms",
-            *(methods.success_of(task, method, "400ms", "success") for method in COLUMNS.values()),
+            *(methods.success_of(task, method, "400ms") for method in COLUMNS.values()),
         ]
         for task in methods.TASKS
     ]
     house = [
-        household.success_of(HOUSEHOLD[head], "300ms", "success-mobile") if head in HOUSEHOLD else NOTHING
-        for head in COLUMNS
+        household.success_of(HOUSEHOLD[head], "300ms") if head in HOUSEHOLD else NOTHING for head in COLUMNS
     ]
     return table(["task", *COLUMNS], [*lines, ["mobile robot, four tasks, 300 ms", *house]])
 

@@ -17,8 +17,8 @@ WORDS = {"seeing": "vision", "labels": "frame", "shipped": "shipped, state-based
 
 
 @cache
-def _rows(name: str = "mobile") -> list[Row]:
-    return read_json(RESULTS / f"{name}.json")
+def _rows() -> list[Row]:
+    return read_json(RESULTS / "mobile.json")
 
 
 def _table(lines: Iterable[Sequence[str]]) -> str:
@@ -64,13 +64,13 @@ def number(task: str, trace: str, *method: str) -> str:
     return f"{100 * sum(row.successes for row in rows) / sum(row.episodes for row in rows):.0f}"
 
 
-def success_of(method: str, trace: str, results: str = "mobile") -> str:
+def success_of(method: str, trace: str) -> str:
     """Over all tasks."""
-    return pooled(list(_of(method, trace, results).values()))
+    return pooled(list(_of(method, trace).values()))
 
 
-def _of(method: str, trace: str, results: str = "mobile") -> dict[str, Row]:
-    return {row.task: row for row in _rows(results) if row.method == method and row.trace == trace}
+def _of(method: str, trace: str) -> dict[str, Row]:
+    return {row.task: row for row in _rows() if row.method == method and row.trace == trace}
 
 
 def _mean(rows: Iterable[Row], figure: Callable[[Row], float | None], digits: int) -> str:

@@ -37,8 +37,8 @@ def _success(row: Row | None) -> str:
     return NOTHING if row is None else share(row.success, row.success_interval)
 
 
-def success_of(task: str, method: str, trace: str, results: str = "lab") -> str:
-    return _success(_rows(results).get((task, method, trace)))
+def success_of(task: str, method: str, trace: str) -> str:
+    return _success(_rows().get((task, method, trace)))
 
 
 def number(task: str, method: str, trace: str, figure: str = "success") -> str:
