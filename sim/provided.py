@@ -11,6 +11,7 @@ from sim.commands.train_data import demonstrations, training_data
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS, hand_poses_of, make_task
 
 if TYPE_CHECKING:
+    from robot_runtime.core.values.action import ActionSpec
     from robot_runtime.dataset.check.dataset import Robot
     from robot_runtime.evaluation.result import Episode
     from robot_runtime.log.reader import RunLog
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HOUSEHOLD_TASKS",
     "TABLE_TASKS",
+    "action_spec_of",
     "capture_robot",
     "dataset_robot",
     "demonstrations",
@@ -79,6 +81,13 @@ def capture_robot(task: str) -> "Target":
     from sim.capture.robot import of_task
 
     return of_task(task)
+
+
+def action_spec_of(task: str) -> "ActionSpec":
+    """Call `sim.experts.action_spec_of`."""
+    from sim.experts import action_spec_of
+
+    return action_spec_of(task)
 
 
 def recipe_facts(task: str) -> tuple[int, float]:

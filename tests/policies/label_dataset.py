@@ -25,6 +25,7 @@ def write_labels(
     num_joints: int = 3,
     cameras: tuple[str, ...] = ("chest", "wrist"),
     kind: Kind = "decoupled",
+    task: str = TASK,
 ) -> Path:
     """Write whole episodes; the dot is on the left in even ones."""
     wanted = features(cameras=dict.fromkeys(cameras, size), num_joints=num_joints, scene=None, kind=kind)
@@ -40,7 +41,7 @@ def write_labels(
             samples = {name: np.zeros((2, 3, *size), np.uint8) for name in videos}
             target.take(
                 whole_episode(
-                    features=wanted, fps=FPS, robot_type="person", columns=numbers, tasks=[TASK] * frames,
+                    features=wanted, fps=FPS, robot_type="person", columns=numbers, tasks=[task] * frames,
                     videos=videos, samples=samples, about={"labels": kind},
                 ),
                 {},

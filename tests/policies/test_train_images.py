@@ -12,6 +12,8 @@ from robot_runtime.cli import main
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.fields import EndEffectorPose, Reference, WorldEndEffectorPose
+from sim.experts import action_spec_of
+from sim.tasks import make_task
 from tests.policies.label_dataset import TASK, write_labels
 
 pytest.importorskip("lerobot", reason="its datasets")
@@ -82,6 +84,17 @@ def test_lerobots_policies_learn_from_the_same_images(dataset, tmp_path, network
     rows = np.concatenate(list(policy.infer(request)))
     assert rows.shape == (8, 13)
     assert np.isfinite(rows).all()
+
+
+def test_a_simulated_task_gives_the_rows_and_has_to_be_the_one_that_is_shown(tmp_path, capsys):
+    wipe = make_task("wipe").instruction
+    folder = write_labels(tmp_path / "wipe", episodes=2, frames=40, num_joints=7, task=wipe)
+    assert trained(folder, tmp_path / "p", "--image-side", "32", "--task", "wipe", steps=2) == 0
+    info = load_policy(tmp_path / "p").info
+    assert info.tasks == (wipe,)
+    assert info.action_spec == action_spec_of("wipe")
+    assert trained(folder, tmp_path / "q", "--task", "clear", steps=2) == 1
+    assert "is not --task clear" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_larger_images_are_reduced_and_earlier_observations_are_of_the_same_episode(dataset):
