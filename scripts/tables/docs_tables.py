@@ -141,9 +141,9 @@ MADE_BY: Mapping[str, type | tuple[type, ...]] = {
 """What a result file states under `made_by`; its seeds are null where nothing is drawn."""
 TO_MAKE_AGAIN = frozenset((
     "bench-cameras-100", "bench-cameras-250", "bench-cameras-500", "bench-export", "bench-franka",
-    "bench-gpu", "bench-import", "bench-lerobot-robots", "bench-log", "bench-moving-base",
+    "bench-gpu", "bench-import", "bench-lerobot-robots", "bench-log",
     "bench-part-latency", "bench-peers", "bench-reaction", "bench-stream", "bench-whole-body", "bench-wire",
-    "calibration", "capture-clocks", "hand_eye", "lab", "mobile", "robots", "takeover",
+    "calibration", "lab", "mobile", "robots", "takeover",
 ))  # fmt: skip
 """Result files of earlier versions that lack some of it. Remove a name once its file is made again: the check
 refuses a name that is complete."""
