@@ -31,6 +31,8 @@ MOST_INVALID = 0.05
 UNSURE_M, UNKNOWN_M = 0.030, 0.100
 """Standard deviations of the hand in the chest along the worst axis that cause a warning, and a refusal
 because they exceed the objects that hands hold [m]."""
+MOST_OFF_M = 0.25
+"""Largest distance of the smoothed base from the person; above it the person walked faster than it drives."""
 OLDEST_WIDTH_NS = NS_PER_S // 5
 OLDEST_PICTURE_NS = NS_PER_S // 2
 
@@ -339,7 +341,7 @@ def _reasons(
                 is_fatal=figures["hand_sigma_m"] > UNKNOWN_M,
             )
         )
-    if figures["base_off_person_m"] > 0.25:
+    if figures["base_off_person_m"] > MOST_OFF_M:
         out.append(
             note(
                 "too-fast",

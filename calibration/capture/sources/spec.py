@@ -15,9 +15,10 @@ from calibration.camera import Intrinsics
 from calibration.capture.sources.aria import TURNS, is_vrs, read_aria, read_aria_vrs
 from calibration.capture.sources.aria_lens import RGB
 from calibration.capture.sources.arkit import read_arkit
-from calibration.capture.sources.axes import AXES, OPTICAL, UPS, begins_at_identity, ns_of, text_of
+from calibration.capture.sources.axes import AXES, OPTICAL, UPS, begins_at_identity, text_of
 from calibration.capture.sources.euroc import read_euroc
 from calibration.capture.sources.gopro import read_gopro
+from calibration.capture.sources.pose_csv import names_in, time_column, time_of
 from calibration.capture.sources.realsense import read_realsense
 from calibration.capture.sources.record3d import read_record3d
 from calibration.capture.sources.recording import Recording, read_video
@@ -205,17 +206,28 @@ def _aria(source: Source, extrinsic: pin.SE3 | None, video: Path | None, stamps:
 
 
 def _widths(path: Path) -> Widths:
-    """Read lines of a time, ns or s (with a point), and a width [m], separated by a comma or blanks."""
+    """Read lines of a time, ns or s (with a point), and a width [m], separated by a comma or blanks; or a
+    table whose header names its columns: a time with its unit, and width_m or width_mm."""
     t_ns, widths = [], []
+    at, width_at, unit_ns, scale = 0, 1, None, 1.0
     for i, line in enumerate(text_of(path).splitlines(), start=1):
         cells = line.replace(",", " ").split()
+        if i == 1 and (names := names_in(line)):
+            at, unit_ns = time_column(path, names)
+            known = [name for name in names if name in ("width", "width_m", "width_mm")]
+            width_at, scale = (
+                (names.index(known[0]), 1e-3 if known[0] == "width_mm" else 1.0) if known else (1, 1.0)
+            )
+            continue
         if not cells or cells[0].startswith("#") or (i == 1 and not cells[0][0].isdigit()):
             continue
         try:
-            time, width = cells
-            t_ns.append(ns_of(time, unit_ns=1_000_000_000 if "." in time else 1))
-            widths.append(float(width))
-        except (InvalidValueError, ValueError) as error:
+            time, width = cells[at], cells[width_at]
+            t_ns.append(time_of(f"{path}, line {i}", time, unit_ns))
+            widths.append(scale * float(width))
+        except InvalidValueError:
+            raise
+        except (IndexError, ValueError) as error:
             raise InvalidValueError(
                 f"{path}, line {i}: expected a time, in s with a point or in whole ns, and a width [m], as "
                 f"`1.250, 0.08`; got {line[:60]!r}"
