@@ -14,7 +14,7 @@ from calibration.board import Board
 from calibration.board_pose import pose_of
 from calibration.camera import CameraModel
 from calibration.capture.gravity import MOST_TILT
-from calibration.capture.odometry import moved_between, moved_in_clip, scales
+from calibration.capture.odometry import MOST_SCALE, moved_between, moved_in_clip, scales
 from calibration.capture.raw import Device, RawCapture
 from calibration.capture.values import BoardCorners
 from calibration.clocks import ClockFit
@@ -36,7 +36,7 @@ _OTHER_SIZE = 0.1
 _MISFIT, _MISFIT_WIDTHS = 0.4, 0.05
 """Ratio of outlier views to agreeing views from which on other readings of the poses are tried; reprojection
 error, in image widths, beyond which poses that fit no image are fatal."""
-_LEAST_SPREAD_M = 0.08
+_LEAST_SPREAD_M = 0.06
 """RMS of the camera's positions about their mean [m]; below it, they determine no scale."""
 
 
@@ -116,7 +116,8 @@ class Seen:
     def moved(self) -> Reason | None:
         """Whether the board is elsewhere from some moment of the clip on."""
         side = self.agreed
-        if side is None:
+        has_other_scale = self.scale is not None and abs(np.log(self.scale)) > MOST_SCALE
+        if side is None or has_other_scale:  # the board then moves with the camera
             return None
         seen = [(view.t_ns, X) for view, X in zip(side.views, side.X_WB, strict=True)] + [*side.rejected]
         seen.sort(key=lambda each: each[0])

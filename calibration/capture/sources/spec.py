@@ -24,6 +24,7 @@ from calibration.capture.sources.record3d import read_record3d
 from calibration.capture.sources.recording import Recording, read_video
 from calibration.capture.sources.run_log import read_run_log
 from calibration.capture.sources.tum import read_trajectory
+from calibration.capture.sources.umi import FPS, X_HE, read_umi
 from calibration.capture.values import Widths
 from calibration.store import load, pose_from_json
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
@@ -40,12 +41,13 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "gopro": (),
     "aria": ("video", "stamps", "view", "turn", "mps"),
     "euroc": ("view",),
+    "umi": ("episode", "robot", "fps"),
     "video": ("stamps",),
     "log": ("view", "part"),
 }
 """Kind -> the options that only it has."""
 HELP = (
-    "KIND:FILE,option=value,... of kind record3d, arkit, realsense, gopro, aria, euroc, video or log; "
+    "KIND:FILE,option=value,... of kind record3d, arkit, realsense, gopro, aria, euroc, umi, video or log; "
     "options: "
     "camera (intrinsics), trajectory (poses from elsewhere, with axes and up), extrinsic (camera in the "
     "device), tcp "
@@ -174,6 +176,15 @@ def _read(source: Source) -> Recording:
             return _aria(source, extrinsic, video, stamps)
         case "euroc":
             return read_euroc(path, camera=options.get("view", "cam0"))
+        case "umi":
+            return read_umi(
+                path,
+                episode=int(options.get("episode", "0")),
+                robot=int(options.get("robot", "0")),
+                fps=float(options.get("fps", FPS)),
+                up=options.get("up", "z"),
+                X_HE=pose_file(Path(options["tcp"])) if "tcp" in options else X_HE,
+            )
         case "video":
             return read_video(path, stamps_file=stamps)
         case _:
