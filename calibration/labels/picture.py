@@ -1,7 +1,8 @@
 """Draws which demonstrations a robot can follow: `draw_reach`.
 
-One panel for each demonstration, the worst first, from above: the path of the robot's base in grey, and of
-its end effector, row by row in the colour of what stops the robot there.
+One panel for each demonstration, the worst first, from above: the path of the robot's base in grey, where
+it would have to drive sideways in another colour; and its end effector, each row in the colour of what stops
+the robot there.
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,10 @@ _STEP_M = 0.4
 
 
 def rows_by_verdict(done: Feasibility) -> dict[str, np.ndarray]:
-    """What stops the robot at each row -> (N,) bool; each row has one of them."""
+    """What stops the end effector at each row -> (N,) bool; each row has one of them."""
     out = ~done.reached
-    sideways = done.is_sideways & ~out
-    fast = done.is_fast & ~out & ~sideways
-    return {REACHED: ~(out | sideways | fast), FAST: fast, SIDEWAYS: sideways, OUT: out}
+    fast = done.is_fast & ~out
+    return {REACHED: ~(out | fast), FAST: fast, OUT: out}
 
 
 def draw_reach(labelled: Sequence[Labelled], to: Path, *, format: str | None = None) -> None:
@@ -44,15 +44,18 @@ def draw_reach(labelled: Sequence[Labelled], to: Path, *, format: str | None = N
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
     handles = [
-        panels[0].plot([], [], "o", color=colour, label=f"hand: {name}")[0]
+        panels[0].plot([], [], "o", color=colour, label=f"{'base' if name == SIDEWAYS else 'hand'}: {name}")[
+            0
+        ]
         for name, colour in COLOURS.items()
     ]
-    handles += panels[0].plot([], [], "-", color="0.45", label="robot's base and its heading")
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    handles += panels[0].plot([], [], "-", color="0.45", label="base and its heading")
+    across = {1: 2, 2: 3}.get(columns, len(handles))
+    figure.legend(handles=handles, loc="outside lower center", ncols=across, frameon=False, fontsize=8)
     rest = f", the worst {len(shown)} of {len(labelled)}" if len(labelled) > len(shown) else ""
-    figure.suptitle(
-        f"Seen from above{rest}; the robot takes {labelled[0].labels.slower:g} times as long", fontsize=11
-    )
+    slower = labelled[0].labels.slower
+    pace = "at the person's pace" if slower == 1.0 else f"taking {slower:g} times as long as the person"
+    figure.suptitle(f"{labelled[0].joined.capture.task}\nfrom above{rest}, {pace}"[:200], fontsize=9)
     figure.savefig(to, format=format, dpi=110)
 
 
@@ -60,7 +63,7 @@ def _share(each: Labelled) -> float:
     """Share of rows without a fault; refused demonstrations come first."""
     assert each.done is not None
     is_ok = each.labels.verdict.ok and each.done.verdict.ok
-    return float(is_ok) + float(rows_by_verdict(each.done)[REACHED].mean())
+    return float(is_ok) + float((rows_by_verdict(each.done)[REACHED] & ~each.done.is_sideways).mean())
 
 
 def _panel(panel: Any, each: Labelled) -> None:
@@ -83,6 +86,9 @@ def _panel(panel: Any, each: Labelled) -> None:
         *(-base[at, 1], base[at, 0], -np.sin(yaw), np.cos(yaw)),
         color="0.45", angles="xy", scale_units="xy", scale=6.0, width=0.008, zorder=2,
     )  # fmt: skip
+    panel.plot(
+        -base[done.is_sideways, 1], base[done.is_sideways, 0], "o", ms=3, color=COLOURS[SIDEWAYS], zorder=2
+    )
     for name, which in rows_by_verdict(done).items():
         panel.scatter(
             -hand[which, 1], hand[which, 0], s=5 if name == REACHED else 12, color=COLOURS[name], zorder=3

@@ -24,9 +24,10 @@ from calibration.capture.sources.record3d import read_record3d
 from calibration.capture.sources.recording import Recording, read_video
 from calibration.capture.sources.run_log import read_run_log
 from calibration.capture.sources.tum import read_trajectory
-from calibration.capture.sources.umi import FPS, X_HE, read_umi
+from calibration.capture.sources.umi import FPS, read_umi
 from calibration.capture.values import Widths
 from calibration.store import load, pose_from_json
+from calibration.tcp import UMI_GRIPPER
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 
 COMMON = ("camera", "extrinsic", "tcp", "gripper", "trajectory", "axes", "up")
@@ -183,7 +184,7 @@ def _read(source: Source) -> Recording:
                 robot=int(options.get("robot", "0")),
                 fps=float(options.get("fps", FPS)),
                 up=options.get("up", "z"),
-                X_HE=pose_file(Path(options["tcp"])) if "tcp" in options else X_HE,
+                X_HE=pose_file(Path(options["tcp"])) if "tcp" in options else UMI_GRIPPER.X_HE,
             )
         case "video":
             return read_video(path, stamps_file=stamps)

@@ -23,12 +23,11 @@ from scipy.spatial.transform import Rotation
 from calibration.capture.sources.axes import OPTICAL, trajectory
 from calibration.capture.sources.recording import Recording
 from calibration.capture.values import DeviceInfo, Widths
+from calibration.tcp import UMI_GRIPPER
 from robot_runtime.errors import InvalidValueError
 
 FPS = 60_000 / 1_001
 """Rate of UMI's GoPro videos, at which its pipeline writes rows."""
-X_HE = pin.SE3(np.eye(3), np.array([0.0, 0.086, 0.01465 + 0.205]))
-"""UMI's printed mount with a GoPro 9 to 11: TCP in the camera (06_generate_dataset_plan.py) [m]."""
 _JPEG_XL = "imagecodecs_jpegxl"
 
 
@@ -39,7 +38,7 @@ def read_umi(
     robot: int = 0,
     fps: float = FPS,
     up: str = "z",
-    X_HE: pin.SE3 = X_HE,
+    X_HE: pin.SE3 = UMI_GRIPPER.X_HE,
 ) -> Recording:
     """Read one hand of an episode.
 

@@ -145,10 +145,11 @@ def at_least_pace(
         target = replace(target, place=lambda labels: x_GB, is_strict=True)
     while labelled and tried < _MOST_TRIES:
         needed = [n for each in labelled if (n := slower * _needed(each)) <= bound * _SLACK]
-        wanted = min(bound, max([1.0, *(_PACE_STEP * np.ceil(n / _PACE_STEP - 1e-6) for n in needed)]))
+        steps = np.ceil(max([1.0, *needed]) / _PACE_STEP - 1e-6)
+        wanted = round(min(bound, _PACE_STEP * float(steps)), 2)
         if tried and wanted <= slower:
             break
-        slower, tried = round(float(max(wanted, slower)), 2), tried + 1
+        slower, tried = wanted, tried + 1
         labelled = on_robot(at_pace(slower), target)
     return labelled, target, slower
 
