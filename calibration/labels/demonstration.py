@@ -37,10 +37,14 @@ OLDEST_WIDTH_NS = NS_PER_S // 5
 OLDEST_PICTURE_NS = NS_PER_S // 2
 
 
-def labels_of(joined: Joined, demonstration: Demonstration) -> Labels:
-    """Labels of one demonstration; InvalidValueError: the devices have no poses in it."""
+def labels_of(joined: Joined, demonstration: Demonstration, *, t_ns: np.ndarray | None = None) -> Labels:
+    """Labels of one demonstration; InvalidValueError: the devices have no poses in it.
+
+    t_ns: times of the rows, within both devices' recordings; None: all of the demonstration.
+    """
     config = joined.config
-    t_ns, cut_s = _grid(joined, demonstration)
+    grid_ns, cut_s = _grid(joined, demonstration)
+    t_ns = grid_ns if t_ns is None else t_ns
     chest, camera = joined.poses(CHEST, t_ns), joined.poses(joined.hand_role, t_ns)
     hand = camera.then(joined.X_HE)
     yaw, spread = heading(chest.R)

@@ -71,8 +71,9 @@ class CaptureLabel:
     """The base of --robot cannot drive sideways; the share of sideways motion is checked too."""
     anchors: Several[InputFile] = ()
     """Anchors of one capture, by `calibrate anchor`; solved from the marked clips if not given."""
-    hand: Maybe[Literal["hand", "right_hand", "left_hand"]] = None
-    """Hand to label; the only one if not given."""
+    hand: Maybe[Literal["hand", "right_hand", "left_hand", "both"]] = None
+    """Hand to label; the only one if not given. both: one dataset with right and left hand, without a
+    robot."""
     tcp: Maybe[InputFile] = None
     """TCP in the hand's camera, by `calibrate tcp`; that of the capture if not given."""
     fps: FramesPerSecond = 20
@@ -113,6 +114,11 @@ class CaptureLabel:
         if self.anchors and len(self.captures) > 1:
             raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
         self._refuse_pace_without_robot()
+        if self.hand == "both" and (self.task or self.robot or self.umi or self.anchors or self.tcp):
+            raise InvalidValueError(
+                "--hand both takes no --task, --robot, --umi, --anchors or --tcp, which are of one hand: "
+                "label each hand with its own"
+            )
         self._refuse_other_pace(self.slower if self.slower_up_to is None else None)
         target = self._target()
         self._refuse_other_task()
@@ -209,24 +215,33 @@ class CaptureLabel:
         from calibration.capture.raw import RawCapture, parts_of
         from calibration.commands.capture.reach import at_least_pace, on_robot
         from calibration.labels.export_lerobot import Labelled
+        from calibration.labels.two_hands import label_both
 
         paths = [part for folder in self.captures for part in parts_of(folder)]
         config, broken = self._config(target), list[str]()
         found: list[CaptureLabels] = []
+        with_both: list[Labelled] = []
         with counted(stays=False) as progress:
             bar = progress.add_task("label", total=len(paths))
             for path in paths:
                 look = progress.add_task(f"board in {path.name}", total=None)
                 try:
-                    found.append(
-                        self._of_capture(RawCapture.open(path), config, broken, advance(progress, look))
-                    )
+                    capture = RawCapture.open(path)
+                    if self.hand == "both":
+                        both, without = label_both(capture, config, progress=advance(progress, look))
+                        with_both += both
+                        broken += [f"{path}, {why}" for why in without]
+                    else:
+                        found.append(self._of_capture(capture, config, broken, advance(progress, look)))
                 except InvalidValueError as error:
                     if len(paths) == 1:
                         raise
                     broken.append(f"{path}: {error}")
                 progress.remove_task(look)
                 progress.advance(bar)
+
+        if self.hand == "both":
+            return with_both, broken, self.slower
 
         def at_pace(slower: float) -> list[Labelled]:
             labels = found if slower == self.slower else [each.at_pace(slower) for each in found]
@@ -299,7 +314,8 @@ def _drift(option: tuple[float, float]) -> "Drift":
 
 
 def _is_usable(each: "Labelled") -> bool:
-    return each.labels.verdict.ok and (each.done is None or each.done.verdict.ok)
+    is_ok = all(one.labels.verdict.ok for one in each.both)
+    return is_ok and (each.done is None or each.done.verdict.ok)
 
 
 _ROBOT = ["reached [%]", "joints [%]", "base [%]", "sideways [%]"]
@@ -322,9 +338,9 @@ def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: S
     whys = {(each.capture, each.demonstration): each.why for each in written}
     for each in labelled:
         found, capture = each.labels.figures, each.joined.capture.path
-        reasons = reasons_of(each.labels.verdict) + (
-            [] if each.done is None else reasons_of(each.done.verdict)
-        )
+        said = [reasons_of(one.labels.verdict) for one in each.both]
+        reasons = list(dict.fromkeys(line for lines in said for line in lines))
+        reasons += [] if each.done is None else reasons_of(each.done.verdict)
         row = [
             capture.name if len(labelled) > 1 else str(capture),
             str(each.labels.demonstration),
