@@ -131,11 +131,7 @@ class Seen:
         The board is stationary, so X_WC X_CB is the same in all images if poses are read correctly.
         """
         side = self.agreed
-        if (
-            side is None
-            or self.moved is not None
-            or len(side.rejected) < max(_ENOUGH_VIEWS // 2, _MISFIT * len(side.views))
-        ):
+        if side is None or len(side.rejected) < max(_ENOUGH_VIEWS // 2, _MISFIT * len(side.views)):
             return None
         posed = []
         for view in self.views:
