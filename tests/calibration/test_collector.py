@@ -126,6 +126,7 @@ def test_a_fault_of_a_collector_s_poses_is_named(folder, recording, tmp_path, mo
         ("board-moved", lambda role, t_ns, X_WB: MOVED * X_WB if t_ns > 15 * S else X_WB),
         ("board-not-seen", lambda role, t_ns, X_WB: None if role == "hand" else X_WB),
     ],
+    ids=["moved", "never seen"],
 )
 def test_a_board_that_is_moved_or_never_seen_is_named(folder, recording, tmp_path, monkeypatch, name, board):
     files = spoilt_in(tmp_path / "files", folder, recording, Spoilt(board=board), monkeypatch, films=True)

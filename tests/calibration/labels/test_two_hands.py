@@ -43,7 +43,9 @@ def captured(folder: Path) -> tuple[RawCapture, dict[str, list[Anchor]], dict[st
         for k, (role, each) in enumerate(poses.items()):
             writer.poses(role, each)
             for i, t_ns in enumerate(truth.t_ns.tolist()):
-                writer.picture(role, t_ns, np.full((*SIZE, 3), 60 + 40 * k, dtype=np.uint8))
+                bar = np.full((*SIZE, 3), 40, dtype=np.uint8)
+                bar[:, (3 * i) % SIZE[1] :] = 120 + 40 * k
+                writer.picture(role, t_ns, bar)
                 if role != "chest" and i % 4 == 0:
                     writer.width(role, t_ns, 0.02 * k)
         writer.mark(int(truth.t_ns[0]), "begin", "test")
