@@ -221,11 +221,11 @@ def _widths(path: Path) -> Widths:
     """Read lines of a time, ns or s (with a point), and a width [m], separated by a comma or blanks; or a
     table whose header names its columns: a time with its unit, and width_m or width_mm."""
     t_ns, widths = [], []
-    at, width_at, unit_ns, scale = 0, 1, None, 1.0
+    at, width_at, unit_ns, scale, num_columns = 0, 1, None, 1.0, 2
     for i, line in enumerate(text_of(path).splitlines(), start=1):
         cells = line.replace(",", " ").split()
         if i == 1 and (names := names_in(line)):
-            at, unit_ns = time_column(path, names)
+            (at, unit_ns), num_columns = time_column(path, names), len(names)
             known = [name for name in names if name in ("width", "width_m", "width_mm")]
             width_at, scale = (
                 (names.index(known[0]), 1e-3 if known[0] == "width_mm" else 1.0) if known else (1, 1.0)
@@ -234,6 +234,8 @@ def _widths(path: Path) -> Widths:
         if not cells or cells[0].startswith("#") or (i == 1 and not cells[0][0].isdigit()):
             continue
         try:
+            if len(cells) != num_columns:
+                raise ValueError(f"{len(cells)} values")
             time, width = cells[at], cells[width_at]
             t_ns.append(time_of(f"{path}, line {i}", time, unit_ns))
             widths.append(scale * float(width))
