@@ -14,6 +14,7 @@ from calibration.board import Board
 from calibration.board_pose import pose_of
 from calibration.camera import CameraModel
 from calibration.capture.gravity import MOST_TILT
+from calibration.capture.odometry import MOST_SCALE, moved_between, moved_in_clip, scales
 from calibration.capture.raw import Device, RawCapture
 from calibration.capture.values import BoardCorners
 from calibration.clocks import ClockFit
@@ -35,7 +36,7 @@ _OTHER_SIZE = 0.1
 _MISFIT, _MISFIT_WIDTHS = 0.4, 0.05
 """Ratio of outlier views to agreeing views from which on other readings of the poses are tried; reprojection
 error, in image widths, beyond which poses that fit no image are fatal."""
-_LEAST_SPREAD_M = 0.08
+_LEAST_SPREAD_M = 0.06
 """RMS of the camera's positions about their mean [m]; below it, they determine no scale."""
 
 
@@ -110,6 +111,18 @@ class Seen:
             if pose.rms_px <= MOST_RMS_PX:
                 vectors.append((view.X_WC.translation, view.X_WC.rotation @ pose.X_CB.translation))
         return _scale(*map(np.array, zip(*vectors, strict=True))) if len(vectors) >= _ENOUGH_VIEWS else None
+
+    @cached_property
+    def moved(self) -> Reason | None:
+        """Whether the board is elsewhere from some moment of the clip on."""
+        side = self.agreed
+        has_other_scale = self.scale is not None and abs(np.log(self.scale)) > MOST_SCALE
+        if side is None or has_other_scale:  # the board then moves with the camera
+            return None
+        seen = [(view.t_ns, X) for view, X in zip(side.views, side.X_WB, strict=True)] + [*side.rejected]
+        seen.sort(key=lambda each: each[0])
+        t_ns, p = np.array([t for t, _ in seen]), np.array([X.translation for _, X in seen])
+        return moved_in_clip(self.device.role, self.clip, t_ns, p, self.device.poses, int(t_ns[0]))
 
     @property
     def misread(self) -> Reason | None:
@@ -228,11 +241,43 @@ def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
             out.append(_fits_nowhere(role, shown))
         elif (misread := _misread(role, shown)) is not None and misread.name in READINGS:
             out.append(misread)
-        elif any(each.is_of_another_size for each in shown):
+        elif moved := [each.moved for each in shown if each.moved is not None]:
+            out += moved[:1]
+        elif any(each.is_of_another_size for each in shown) and not _fits_others(role, seen):
             out.append(_of_another_size(role, next(each for each in shown if each.is_of_another_size)))
         else:
             out += [*_frontal(role, shown), *(_off_poses(role, shown) if misread is None else [misread])]
     return out
+
+
+def odometry_wrong(
+    seen: Sequence[Seen], devices: Mapping[str, Device], joined: Mapping[str, pin.SE3]
+) -> list[Reason]:
+    """Reasons about scale and drift of odometry, and a board that was moved between two clips."""
+    by_role: dict[str, list[float]] = {}
+    boards: dict[str, dict[int, tuple[int, pin.SE3]]] = {}
+    for each in seen:
+        role = each.device.role
+        if each.scale is not None:
+            by_role.setdefault(role, []).append(each.scale)
+        if each.agreed is not None and len(each.agreed.views) >= _ENOUGH_VIEWS:
+            t_ns = int(np.mean([view.t_ns - each.agreed.views[0].t_ns for view in each.agreed.views]))
+            at = (each.agreed.views[0].t_ns + t_ns, each.agreed.mean)
+            boards.setdefault(role, {})[each.clip] = at
+    found = scales(by_role)
+    return found or moved_between(boards, devices, joined)
+
+
+def _fits_others(role: str, seen: Sequence[Seen]) -> bool:
+    """Whether the board has its declared size by another device's odometry."""
+    return (
+        any(
+            each.scale is not None and not each.is_of_another_size
+            for each in seen
+            if each.device.role != role
+        )
+        or len({each.is_of_another_size for each in seen if each.device.role == role and each.scale}) > 1
+    )
 
 
 def worlds_joined(seen: Sequence[Seen]) -> dict[str, pin.SE3]:

@@ -12,6 +12,7 @@ import pinocchio as pin
 
 from calibration.camera import CameraModel
 from calibration.capture.gravity import MISTAKES, TILTED, attitude, imu_turn
+from calibration.capture.odometry import clock_offset, jumps_outside, time_units
 from calibration.capture.raw import Demonstration, Device, RawCapture
 from calibration.capture.stretch import Limits, clock_jumps, look
 from calibration.capture.video import size_and_fps
@@ -238,10 +239,13 @@ def check_capture(
     reasons = [*_on_disk(capture, with_checksums=with_checksums), *of_roles(capture)]
     readable, broken = _readable(capture, hand)
     reasons += broken
-    clocks, unjoined = ({}, []) if has_shared_clock else join_clocks(capture, readable)
-    reasons += unjoined
+    is_shared = has_shared_clock or capture.setup.more.get("clock") == "shared"
+    clocks, unjoined = ({}, []) if is_shared else join_clocks(capture, readable)
     for device in readable.values():
-        reasons += [*_device(device), *clock_jumps(device)]
+        units = time_units(device)
+        reasons += units or [*_device(device), *clock_jumps(device)]
+    reasons += unjoined if "time-units" not in {each.name for each in reasons} else []
+    reasons += clock_offset(capture, clock_fit) if is_shared else []
     reasons += _swapped(readable)
     wrong, roughly = _looked_at(capture, readable, clocks, in_videos=in_videos, progress=progress)
     reasons = _surest(reasons, wrong)
@@ -252,6 +256,9 @@ def check_capture(
     except InvalidValueError as error:
         demonstrations, reasons = (), [*reasons, _unreadable(error)]
     reasons += [*of_measures(capture, list(readable)), *_cut(capture)]
+    for role, device in readable.items():
+        spans = [on_clock_of(role, clocks, each.begin_ns, each.end_ns) for each in demonstrations]
+        reasons += jumps_outside(device, [(begin, end) for begin, end in spans], limits)
     checked = [
         CheckedDemonstration(
             demonstration=each, verdict=_demonstration(each, readable, clocks, limits, anchors)
@@ -428,7 +435,13 @@ def _looked_at(
     progress: Callable[[int, int], object],
 ) -> tuple[list[Reason], dict[str, pin.SE3]]:
     """Faults that the anchor clips show, and a rough X_WcWh by role of a hand."""
-    from calibration.capture.board_seen import board_seen, seen_wrong, worlds_joined, worlds_tilted
+    from calibration.capture.board_seen import (
+        board_seen,
+        odometry_wrong,
+        seen_wrong,
+        worlds_joined,
+        worlds_tilted,
+    )
 
     try:
         seen = board_seen(capture, devices, clocks, in_videos=in_videos, progress=progress)
@@ -439,7 +452,8 @@ def _looked_at(
         return wrong, {}
     joined = worlds_joined(seen)
     tilted = worlds_tilted(joined)
-    return [*wrong, *tilted], {} if tilted else joined
+    wrong += tilted or odometry_wrong(seen, devices, joined)
+    return wrong, {} if tilted else joined
 
 
 def _device(device: Device) -> list[Reason]:

@@ -174,11 +174,22 @@ def _speeds(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Iter
         )
 
 
-def _jumps(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Iterator[Reason]:
-    """Find steps that neither the motion before nor the motion after explains."""
+@dataclass(frozen=True, kw_only=True)
+class PoseJump:
+    """A step between poses that neither the motion before nor the motion after explains."""
+
+    t_ns: int
+    metres: float
+    radians: float
+    size: float
+    """Its size as a multiple of what is allowed."""
+
+
+def jumps_of(poses: Trajectory, limits: Limits) -> list[PoseJump]:
+    """Find the jumps of a trajectory, in order."""
     known = _known(poses)
     if len(known) < 5:
-        return
+        return []
     dt_s = np.diff(known.t_ns) / NS_PER_S
     v = np.diff(known.p, axis=0) / dt_s[:, None]
     around = 0.5 * (v[:-2] + v[2:])
@@ -188,15 +199,26 @@ def _jumps(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Itera
     _, w = known.angular_speed()
     turned = (w[1:-1] - np.maximum(w[:-2], w[2:])) * dt_s[1:-1]
     allowed_turn = limits.jump_rad + limits.turn_acceleration * near * dt_s[1:-1]
-    rows = np.flatnonzero((off > allowed) | (turned > allowed_turn))
-    if not rows.size:
+    return [
+        PoseJump(
+            t_ns=int(known.t_ns[i + 1]),
+            metres=float(off[i]),
+            radians=max(0.0, float(turned[i])),
+            size=float(off[i] / allowed[i] + turned[i] / allowed_turn[i]),
+        )
+        for i in np.flatnonzero((off > allowed) | (turned > allowed_turn))
+    ]
+
+
+def _jumps(name: str, poses: Trajectory, start_ns: int, limits: Limits) -> Iterator[Reason]:
+    """Report steps that neither the motion before nor the motion after explains."""
+    if not (found := jumps_of(poses, limits)):
         return
-    i = int(rows[np.argmax(off[rows] / allowed[rows] + turned[rows] / allowed_turn[rows])])
+    worst = max(found, key=lambda each: each.size)
     yield Reason(
         name="pose-jump",
-        what=f"{name}: its pose jumps by {1e3 * off[i]:.0f} mm and {np.degrees(max(0.0, turned[i])):.1f} "
-        "degrees, "
-        f"{_s(known.t_ns[i + 1], start_ns)} into it ({rows.size} such steps).",
+        what=f"{name}: its pose jumps by {1e3 * worst.metres:.0f} mm and {np.degrees(worst.radians):.1f} "
+        f"degrees, {_s(worst.t_ns, start_ns)} into it ({len(found)} such steps).",
         do="Tracking relocalized in its map: walk once through the whole area, then demonstrate again.",
     )
 

@@ -29,6 +29,14 @@ HAND_NAMES = tuple(f"{ARM}.{name}" for name in HAND)
 WIDTH_NAMES = tuple(f"{GRIPPER}.{name}" for name in GripperSchema.names)
 POSE_NAMES, TWIST_NAMES = (tuple(f"{BASE}.{name}" for name in names) for names in (POSE, TWIST))
 ACTION_NAMES = (*POSE_NAMES, *HAND_NAMES, *WIDTH_NAMES)
+SIDES = ("right", "left")
+"""Names of the hands in a dataset of two: the parts right_arm, right_gripper and so on."""
+HANDS_NAMES = tuple(
+    f"{side}_{part}.{name}"
+    for side in SIDES
+    for part, names in ((ARM, HAND), (GRIPPER, GripperSchema.names))
+    for name in names
+)
 POSE7 = ("x", "y", "z", "qw", "qx", "qy", "qz")
 VALID = ("chest", "hand", "gripper", "anchor", "reach")
 CAMERA_OF = {CHEST: "chest", "hand": "wrist", "right_hand": "right_wrist", "left_hand": "left_wrist"}
@@ -72,8 +80,14 @@ def features(
     scene: Scene | None,
     kind: Kind,
     slower: float = 1.0,
+    has_two_hands: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Declaration of the columns for LeRobot. cameras: (height, width) by name in the dataset."""
+    """Declaration of the columns for LeRobot.
+
+    cameras: (height, width) by name in the dataset. has_two_hands: without joints.
+    """
+    action_names = (*POSE_NAMES, *HANDS_NAMES) if has_two_hands else ACTION_NAMES
+    state = (*HANDS_NAMES, *TWIST_NAMES) if has_two_hands else state_names(num_joints)
 
     def of(dtype: str, names: Sequence[str] | None, **info: Any) -> dict[str, Any]:
         shape = (1,) if names is None else (len(names),)
@@ -81,28 +95,33 @@ def features(
         return out | ({"info": info} if info else {})
 
     out = {
-        STATE: of("float32", state_names(num_joints)),
+        STATE: of("float32", state),
         BASE_POSES: of("float32", POSE_NAMES),
-        ACTION: of("float32", ACTION_NAMES, timing=RowTiming.REACHED.value, labels=kind, slower=slower),
+        ACTION: of("float32", action_names, timing=RowTiming.REACHED.value, labels=kind, slower=slower),
     }
     if scene is not None and scene.names:
         out[SCENE] = of("float32", scene.names)
         if scene.places is not None:
             out[PLACES] = of("float32", [f"{name}.{axis}" for name in scene.things for axis in "xyz"])
     for name in KINDS:
-        out[f"labels.{name}"] = of("float32", ACTION_NAMES)
+        out[f"labels.{name}"] = of("float32", action_names)
+    valid = (*VALID, "left_hand", "left_gripper") if has_two_hands else VALID
     out |= {
         "observation.pose_chest_hand": of("float32", POSE7),
         "observation.pose_world_chest": of("float32", POSE7),
         "observation.pose_world_hand": of("float32", POSE7),
         "observation.sigma_chest_hand": of("float32", ("x", "y", "z", "rx", "ry", "rz")),
-        "observation.valid": of("bool", VALID),
+        "observation.valid": of("bool", valid),
         "label.stands": of("bool", None),
         "label.yaw_spread": of("float32", ["yaw_spread"]),
         "label.person": of("float32", POSE_NAMES),
         TRAINABLE: of("bool", None),
         NEXT_VALID: of("bool", None),
     }
+    if has_two_hands:
+        out["observation.pose_chest_left_hand"] = of("float32", POSE7)
+        out["observation.pose_world_left_hand"] = of("float32", POSE7)
+        out["observation.sigma_chest_left_hand"] = of("float32", ("x", "y", "z", "rx", "ry", "rz"))
     for camera, (height, width) in cameras.items():
         shape = (height, width, 3)
         out[f"{PICTURES}.{camera}"] = {
@@ -169,6 +188,36 @@ def columns(
     for role, stamps in labels.picture_ns.items():
         out[f"{CAPTURE}.{CAMERA_OF[role]}"] = stamps[:, None]
     return out
+
+
+def with_other_hand(
+    out: dict[str, np.ndarray], labels: Labels, other: Labels, *, kind: Kind = "decoupled"
+) -> dict[str, np.ndarray]:
+    """Columns of the right hand, extended by those of the left; no robot, so the base is the virtual one."""
+    done = feasibility(labels)
+    X_WE, x_WB, _ = _from_start(other, done.x_WB)
+    X_BE, width = in_base(x_WB, X_WE), np.asarray(other.width)
+    squeezed = np.nan_to_num(commanded_width(width, labels.period_s), nan=0.0)[:, None]
+    measured = np.nan_to_num(width, nan=0.0)[:, None]
+    poses = {"decoupled": X_BE, "chest": _moved(other, done), "world": X_WE}
+    twist = out[STATE].shape[1] - len(TWIST_NAMES)
+    out = out | {
+        STATE: np.hstack([out[STATE][:, :twist], hand(X_BE), measured, out[STATE][:, twist:]]),
+        **{
+            f"labels.{name}": np.hstack([out[f"labels.{name}"], hand(X), squeezed])
+            for name, X in poses.items()
+        },
+        "observation.pose_chest_left_hand": _seven(other.X_CE),
+        "observation.pose_world_left_hand": _seven(X_WE),
+        "observation.sigma_chest_left_hand": np.sqrt(np.einsum("nii->ni", other.covariance)),
+        "observation.valid": np.column_stack(
+            [out["observation.valid"], other.valid["hand"], other.valid["gripper"]]
+        ),
+    }
+    has_width = bool(other.valid["gripper"].any())
+    known = other.valid["hand"] & (other.valid["gripper"] | (not has_width))
+    stamps = {f"{CAPTURE}.{CAMERA_OF[role]}": t_ns[:, None] for role, t_ns in other.picture_ns.items()}
+    return stamps | out | {ACTION: out[f"labels.{kind}"], TRAINABLE: out[TRAINABLE] & known[:, None]}
 
 
 def hand(X: Trajectory) -> np.ndarray:

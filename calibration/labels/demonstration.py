@@ -31,14 +31,20 @@ MOST_INVALID = 0.05
 UNSURE_M, UNKNOWN_M = 0.030, 0.100
 """Standard deviations of the hand in the chest along the worst axis that cause a warning, and a refusal
 because they exceed the objects that hands hold [m]."""
+MOST_OFF_M = 0.25
+"""Largest distance of the smoothed base from the person; above it the person walked faster than it drives."""
 OLDEST_WIDTH_NS = NS_PER_S // 5
 OLDEST_PICTURE_NS = NS_PER_S // 2
 
 
-def labels_of(joined: Joined, demonstration: Demonstration) -> Labels:
-    """Labels of one demonstration; InvalidValueError: the devices have no poses in it."""
+def labels_of(joined: Joined, demonstration: Demonstration, *, t_ns: np.ndarray | None = None) -> Labels:
+    """Labels of one demonstration; InvalidValueError: the devices have no poses in it.
+
+    t_ns: times of the rows, within both devices' recordings; None: all of the demonstration.
+    """
     config = joined.config
-    t_ns, cut_s = _grid(joined, demonstration)
+    grid_ns, cut_s = _grid(joined, demonstration)
+    t_ns = grid_ns if t_ns is None else t_ns
     chest, camera = joined.poses(CHEST, t_ns), joined.poses(joined.hand_role, t_ns)
     hand = camera.then(joined.X_HE)
     yaw, spread = heading(chest.R)
@@ -339,7 +345,7 @@ def _reasons(
                 is_fatal=figures["hand_sigma_m"] > UNKNOWN_M,
             )
         )
-    if figures["base_off_person_m"] > 0.25:
+    if figures["base_off_person_m"] > MOST_OFF_M:
         out.append(
             note(
                 "too-fast",

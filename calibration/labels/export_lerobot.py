@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from calibration.capture.raw import Device
-from calibration.labels.columns import CAMERA_OF, Kind, Scene, columns, features
+from calibration.labels.columns import CAMERA_OF, Kind, Scene, columns, features, with_other_hand
 from calibration.labels.feasibility import Feasibility
 from calibration.labels.joined import Joined
 from calibration.labels.values import Labels
@@ -96,6 +96,18 @@ class Labelled:
     done: Feasibility | None = None
     success: bool | None = None
     """Whether it succeeded, if declared."""
+    other: "Labelled | None" = None
+    """The left hand in the same rows, where a dataset has both; then `labels` are the right hand's."""
+
+    @property
+    def both(self) -> "tuple[Labelled, ...]":
+        """Itself, and the other hand."""
+        return (self,) if self.other is None else (self, self.other)
+
+    @property
+    def pictures(self) -> dict[str, np.ndarray]:
+        """Role of a camera -> image of each row."""
+        return {role: index for each in self.both for role, index in each.labels.picture_index.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +166,17 @@ def key_of(each: Labelled) -> str:
     """Key that identifies a demonstration, wherever the capture is stored."""
     capture = each.joined.capture
     begin = next(d for d in capture.demonstrations() if d.number == each.labels.demonstration).begin_ns
-    return f"{capture.when}-{capture.setup.person}-{each.joined.hand_role}-{begin}"
+    hands = "+".join(one.joined.hand_role for one in each.both)
+    return f"{capture.when}-{capture.setup.person}-{hands}-{begin}"
 
 
 def _why_not(each: Labelled, there: set[str]) -> str:
     if key_of(each) in there:
         return "in the dataset already"
-    verdicts = [each.labels.verdict, *([] if each.done is None else [each.done.verdict])]
+    verdicts = [
+        *(one.labels.verdict for one in each.both),
+        *([] if each.done is None else [each.done.verdict]),
+    ]
     return "; ".join(f"{r.name}: {r}" for verdict in verdicts for r in verdict.reasons if r.is_fatal)
 
 
@@ -171,11 +187,13 @@ def _features(
     found = []
     for each in labelled:
         cameras = {}
-        for role in each.labels.picture_index:
+        for role in each.pictures:
             device = each.joined.device(role)
             if device.video is not None and device.info.size is not None:
                 cameras[CAMERA_OF[role]] = size or device.info.size
         num_joints = 0 if each.done is None else each.done.q.shape[1]
+        if (each.other is None) != (labelled[0].other is None):
+            raise InvalidValueError("one demonstration has two hands and another one: label them apart")
         found.append((cameras, num_joints, each.joined.config.fps, each.labels.slower))
     first = found[0]
     for each, other in zip(labelled, found, strict=True):
@@ -185,7 +203,14 @@ def _features(
                 f"second and is {other[3]:g} times slower; the first {first[0]}, {first[1]}, {first[2]} and "
                 f"{first[3]:g}: --size gives images one size"
             )
-    return features(cameras=first[0], num_joints=first[1], scene=scene, kind=kind, slower=first[3])
+    return features(
+        cameras=first[0],
+        num_joints=first[1],
+        scene=scene,
+        kind=kind,
+        slower=first[3],
+        has_two_hands=labelled[0].other is not None,
+    )
 
 
 def _refuse_other(
@@ -242,7 +267,7 @@ def _add(
     place.mkdir()
     videos, samples = {}, {}
     sampled = sample_indices(len(labels))
-    for number, (role, index) in enumerate(labels.picture_index.items()):
+    for number, (role, index) in enumerate(each.pictures.items()):
         column = camera_column(CAMERA_OF[role])
         if column in wanted:
             height, width, _ = wanted[column]["shape"]
@@ -251,6 +276,9 @@ def _add(
             videos[column] = path
     numbers = columns(labels, each.done, kind=kind, scene=scene)
     about = provenance(each.joined)
+    if each.other is not None:
+        numbers = with_other_hand(numbers, labels, each.other.labels, kind=kind)
+        about |= {"other_hand": provenance(each.other.joined)}
     digest = keep_provenance(target.root, about)
     episode = whole_episode(
         features=wanted,

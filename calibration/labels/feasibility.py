@@ -24,6 +24,10 @@ _TRIED_POSES = 60
 REACHED_M, REACHED_RAD = 0.005, np.deg2rad(1.0)
 LEAST_REACHED = 0.98
 """Share of rows that must be reachable."""
+MOST_SPEED = 1.05
+"""Largest speed as a share of its limit."""
+MOST_LATERAL = 0.15
+"""Largest sideways share of the path of a base that cannot drive sideways."""
 
 
 class Reach(Protocol):
@@ -60,7 +64,16 @@ class Feasibility:
     """Largest speed or turning speed of the base as a share of its limit."""
     lateral_share: float
     """Sideways share of the base's path: 0 for a base that only drives ahead and turns."""
+    is_fast: np.ndarray
+    """(N,) bool: a joint or the base would have to move faster than its limit to reach the row."""
+    is_sideways: np.ndarray
+    """(N,) bool: the base would have to drive sideways, which it cannot."""
     verdict: Verdict
+
+    @property
+    def needed_slower(self) -> float:
+        """Factor by which the motion has to take longer for joints and base to keep their limits."""
+        return max(self.joint_share, self.speed_share)
 
     @property
     def reached_share(self) -> float:
@@ -122,11 +135,13 @@ def feasibility(
     pace: Pace | None = None,
     is_holonomic: bool = True,
     most_width_m: float | None = None,
+    is_strict: bool = False,
 ) -> Feasibility:
     """Check whether a robot can execute a demonstration.
 
     reach: of its arm; None: not checked. x_GB: its base relative to the person's. pace: of its base.
     is_holonomic: whether it drives sideways. most_width_m: its gripper's opening; None: not checked.
+    is_strict: refuse speeds above the limits at once, rather than warn of those that are slightly above.
     """
     offset, pace = np.zeros(3) if x_GB is None else np.asarray(x_GB, float), pace or Pace()
     x_WB = moved_base(labels.x_WG, offset)
@@ -138,12 +153,14 @@ def feasibility(
     speed = np.hypot(ahead, sideways)
     speed_share = max(float(speed.max()) / pace.speed, float(np.abs(v[:, 2]).max()) / pace.turn)
     lateral = float(np.abs(sideways).sum() / max(float(speed.sum()), 1e-9)) if speed.max() > 0.02 else 0.0
+    is_fast = (speed > MOST_SPEED * pace.speed) | (np.abs(v[:, 2]) > MOST_SPEED * pace.turn)
     joint_share = 0.0
     if reach is not None and len(q) > 2:
         both = reached[1:] & reached[:-1]
-        rate = np.abs(np.diff(q, axis=0)) / labels.period_s / reach.dq_max
-        joint_share = float(np.quantile(rate[both].max(axis=1), 0.99)) if both.any() else 0.0
-    reasons = _reasons(reached, joint_share, speed_share, lateral, is_holonomic, labels)
+        rate = (np.abs(np.diff(q, axis=0)) / labels.period_s / reach.dq_max).max(axis=1)
+        joint_share = float(np.quantile(rate[both], 0.99)) if both.any() else 0.0
+        is_fast[1:] |= both & (rate > 1.0)
+    reasons = _reasons(reached, joint_share, speed_share, lateral, is_holonomic, is_strict, labels)
     reasons += _wider(np.asarray(labels.width, float), most_width_m)
     return Feasibility(
         x_GB=offset,
@@ -154,6 +171,8 @@ def feasibility(
         joint_share=joint_share,
         speed_share=speed_share,
         lateral_share=lateral,
+        is_fast=is_fast,
+        is_sideways=(speed > 0.02) & (np.abs(sideways) > MOST_LATERAL * speed) & (not is_holonomic),
         verdict=Verdict.of(reasons),
     )
 
@@ -198,7 +217,13 @@ def _reached(X_BE: Trajectory, reach: Reach | None) -> tuple[np.ndarray, np.ndar
 
 
 def _reasons(
-    reached: np.ndarray, joints: float, speed: float, lateral: float, is_holonomic: bool, labels: Labels
+    reached: np.ndarray,
+    joints: float,
+    speed: float,
+    lateral: float,
+    is_holonomic: bool,
+    is_strict: bool,
+    labels: Labels,
 ) -> list[Reason]:
     out = []
     if (share := float(reached.mean())) < LEAST_REACHED:
@@ -210,25 +235,25 @@ def _reasons(
                 do="Work nearer to the body and at the robot's height, or use a robot that reaches further.",
             )
         )
-    if joints > 1.0:
+    if joints > (MOST_SPEED if is_strict else 1.0):
         out.append(
             Reason(
                 name="joints-too-fast",
                 what=f"A joint would need {joints:.1f} times its speed limit.",
                 do="Move the hand slower.",
-                is_fatal=joints > 2.0,
+                is_fatal=is_strict or joints > 2.0,
             )
         )
-    if speed > 1.05:
+    if speed > MOST_SPEED:
         out.append(
             Reason(
                 name="base-too-fast",
                 what=f"The base would need {speed:.1f} times its speed limit.",
                 do="Walk and turn slower.",
-                is_fatal=speed > 1.5,
+                is_fatal=is_strict or speed > 1.5,
             )
         )
-    if not is_holonomic and lateral > 0.15:
+    if not is_holonomic and lateral > MOST_LATERAL:
         out.append(
             Reason(
                 name="sideways-way",

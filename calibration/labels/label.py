@@ -12,7 +12,7 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.anchor import Anchor
-from calibration.capture.check import check_capture, clock_fit
+from calibration.capture.check import CaptureReport, check_capture, clock_fit
 from calibration.capture.raw import RawCapture
 from calibration.labels.anchors import anchors_of
 from calibration.labels.closure import Tie, note
@@ -34,6 +34,14 @@ class CaptureLabels:
     """Labels in order of the demonstrations."""
     without: tuple[str, ...] = ()
     """Demonstrations without labels, and why."""
+    report: CaptureReport | None = None
+    """Findings of the check that the verdicts include."""
+
+    def at_pace(self, slower: float) -> "CaptureLabels":
+        """Labels of the same capture for a robot that takes `slower` times as long."""
+        joined = replace(self.joined, config=replace(self.joined.config, slower=slower))
+        assert self.report is not None
+        return _labelled(joined, self.report)
 
 
 def label_capture(
@@ -68,6 +76,10 @@ def label_capture(
         hand=role,
         progress=progress,
     )
+    return _labelled(joined, report)
+
+
+def _labelled(joined: Joined, report: CaptureReport) -> CaptureLabels:
     found: list[Labels] = []
     without: list[str] = []
     for each in report.demonstrations:
@@ -77,7 +89,7 @@ def label_capture(
             without.append(f"demonstration {each.demonstration.number}: {error}")
         else:
             found.append(_checked(labels, report.verdict, each.verdict))
-    return CaptureLabels(joined=joined, labels=tuple(found), without=tuple(without))
+    return CaptureLabels(joined=joined, labels=tuple(found), without=tuple(without), report=report)
 
 
 def joined_by(

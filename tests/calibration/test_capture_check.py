@@ -166,6 +166,7 @@ HAND = {
         hand, frames=hand.frames[(np.arange(len(hand.frames)) % 5 > 0) | (hand.frames < at(4.0))]
     ),
     "clock-jump": lambda hand: later(hand, 7.0, 30 * MS),
+    "time-units": lambda hand: replace(hand, frames=T0 + (hand.frames - T0) // 1000),
 }  # fmt: skip
 
 
@@ -174,6 +175,23 @@ def test_what_is_wrong_with_a_hand_is_named(tmp_path, good, name):
     found = report(tmp_path, good | {"hand": HAND[name](good["hand"])})
     assert name in names(found)
     assert not found.usable or name == "tracking-limited"
+
+
+def test_a_jump_outside_of_the_demonstrations_is_named_and_refuses_none_of_them(tmp_path, good):
+    hand = good["hand"]
+    jumped = replace(hand, poses=spoilt(hand.poses, 10.4, LONG_S, p=JUMP))
+    found = report(tmp_path, good | {"hand": jumped})
+    assert names(found) == {"odometry-jump"}
+    assert len(found.usable) == 1
+    assert "10.4 s into the recording" in str(found.verdict)
+
+
+@pytest.mark.parametrize("by_ms", [0, 60])
+def test_a_clock_that_is_declared_to_be_shared_and_is_not_is_named_by_the_sync_clips(tmp_path, good, by_ms):
+    shifted = later(good["hand"], -1.0, by_ms * MS)
+    found = report(tmp_path, good | {"hand": shifted}, more=MEASURED | {"clock": "shared"})
+    assert names(found) == ({"clock-offset"} if by_ms else set())
+    assert not by_ms or "+61 ms from it" in str(found.verdict)  # they turn almost alike
 
 
 def test_a_chest_that_is_not_upright_may_be_a_hand(tmp_path, good):

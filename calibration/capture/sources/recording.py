@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.capture.sources.axes import ns_of, text_of
+from calibration.capture.sources.axes import text_of
+from calibration.capture.sources.pose_csv import UNITS_NS, names_in, time_of
 from calibration.capture.values import DeviceInfo, Imu, Tags, Widths
 from calibration.capture.video import size_and_fps, stamps
 from calibration.capture.writer import CaptureWriter
@@ -111,6 +112,9 @@ def write(
             raise InvalidValueError(f"{role}: expected {len(times)} images, got {count}")
 
 
+MOST_FPS = 2000.0
+
+
 def fps_of(t_ns: np.ndarray) -> float:
     """Frame rate of images taken at these times."""
     if len(t_ns) < 2:
@@ -134,17 +138,23 @@ def read_video(path: Path, *, stamps_file: Path | None = None, kind: str = "vide
 
 
 def _read_stamps(path: Path) -> np.ndarray:
-    out = []
+    """Read one time per line; a header names its unit, t_ns, t_us, t_ms or t_s."""
+    out: list[int] = []
+    unit_ns: int | None = None
     for i, line in enumerate(text_of(path).splitlines()):
         cell = line.split(",")[0].strip()
-        if not cell or cell.startswith("#") or (i == 0 and not cell[0].isdigit()):
+        if i == 0 and (names := names_in(line, least=1)):
+            unit_ns = UNITS_NS.get(names[0])
             continue
-        try:
-            out.append(ns_of(cell, unit_ns=1_000_000_000 if "." in cell else 1))
-        except InvalidValueError as error:
-            raise InvalidValueError(f"{path}, line {i + 1}: {error}") from None
+        if cell and not cell.startswith("#"):
+            out.append(time_of(f"{path}, line {i + 1}", cell, unit_ns))
     times = np.array(out, dtype=np.int64)
     if (np.diff(times) <= 0).any():
         i = int(np.flatnonzero(np.diff(times) <= 0)[0]) + 1
         raise InvalidValueError(f"{path}: time {i} is {times[i]} ns, after {times[i - 1]}: they must rise")
+    if len(times) > 1 and fps_of(times) > MOST_FPS:
+        raise InvalidValueError(
+            f"{path}: expected times of images in whole nanoseconds, got {fps_of(times):.3g} images a "
+            "second: if they are in another unit, name it in the first line: t_us, t_ms or t_s"
+        )
     return times

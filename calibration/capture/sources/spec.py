@@ -15,16 +15,19 @@ from calibration.camera import Intrinsics
 from calibration.capture.sources.aria import TURNS, is_vrs, read_aria, read_aria_vrs
 from calibration.capture.sources.aria_lens import RGB
 from calibration.capture.sources.arkit import read_arkit
-from calibration.capture.sources.axes import AXES, OPTICAL, UPS, begins_at_identity, ns_of, text_of
+from calibration.capture.sources.axes import AXES, OPTICAL, UPS, begins_at_identity, text_of
 from calibration.capture.sources.euroc import read_euroc
 from calibration.capture.sources.gopro import read_gopro
+from calibration.capture.sources.pose_csv import names_in, time_column, time_of
 from calibration.capture.sources.realsense import read_realsense
 from calibration.capture.sources.record3d import read_record3d
 from calibration.capture.sources.recording import Recording, read_video
 from calibration.capture.sources.run_log import read_run_log
 from calibration.capture.sources.tum import read_trajectory
+from calibration.capture.sources.umi import FPS, read_umi
 from calibration.capture.values import Widths
 from calibration.store import load, pose_from_json
+from calibration.tcp import UMI_GRIPPER
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 
 COMMON = ("camera", "extrinsic", "tcp", "gripper", "trajectory", "axes", "up")
@@ -39,12 +42,13 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "gopro": (),
     "aria": ("video", "stamps", "view", "turn", "mps"),
     "euroc": ("view",),
+    "umi": ("episode", "robot", "fps"),
     "video": ("stamps",),
     "log": ("view", "part"),
 }
 """Kind -> the options that only it has."""
 HELP = (
-    "KIND:FILE,option=value,... of kind record3d, arkit, realsense, gopro, aria, euroc, video or log; "
+    "KIND:FILE,option=value,... of kind record3d, arkit, realsense, gopro, aria, euroc, umi, video or log; "
     "options: "
     "camera (intrinsics), trajectory (poses from elsewhere, with axes and up), extrinsic (camera in the "
     "device), tcp "
@@ -173,6 +177,15 @@ def _read(source: Source) -> Recording:
             return _aria(source, extrinsic, video, stamps)
         case "euroc":
             return read_euroc(path, camera=options.get("view", "cam0"))
+        case "umi":
+            return read_umi(
+                path,
+                episode=int(options.get("episode", "0")),
+                robot=int(options.get("robot", "0")),
+                fps=float(options.get("fps", FPS)),
+                up=options.get("up", "z"),
+                X_HE=pose_file(Path(options["tcp"])) if "tcp" in options else UMI_GRIPPER.X_HE,
+            )
         case "video":
             return read_video(path, stamps_file=stamps)
         case _:
@@ -205,17 +218,30 @@ def _aria(source: Source, extrinsic: pin.SE3 | None, video: Path | None, stamps:
 
 
 def _widths(path: Path) -> Widths:
-    """Read lines of a time, ns or s (with a point), and a width [m], separated by a comma or blanks."""
+    """Read lines of a time, ns or s (with a point), and a width [m], separated by a comma or blanks; or a
+    table whose header names its columns: a time with its unit, and width_m or width_mm."""
     t_ns, widths = [], []
+    at, width_at, unit_ns, scale, num_columns = 0, 1, None, 1.0, 2
     for i, line in enumerate(text_of(path).splitlines(), start=1):
         cells = line.replace(",", " ").split()
+        if i == 1 and (names := names_in(line)):
+            (at, unit_ns), num_columns = time_column(path, names), len(names)
+            known = [name for name in names if name in ("width", "width_m", "width_mm")]
+            width_at, scale = (
+                (names.index(known[0]), 1e-3 if known[0] == "width_mm" else 1.0) if known else (1, 1.0)
+            )
+            continue
         if not cells or cells[0].startswith("#") or (i == 1 and not cells[0][0].isdigit()):
             continue
         try:
-            time, width = cells
-            t_ns.append(ns_of(time, unit_ns=1_000_000_000 if "." in time else 1))
-            widths.append(float(width))
-        except (InvalidValueError, ValueError) as error:
+            if len(cells) != num_columns:
+                raise ValueError(f"{len(cells)} values")
+            time, width = cells[at], cells[width_at]
+            t_ns.append(time_of(f"{path}, line {i}", time, unit_ns))
+            widths.append(scale * float(width))
+        except InvalidValueError:
+            raise
+        except (IndexError, ValueError) as error:
             raise InvalidValueError(
                 f"{path}, line {i}: expected a time, in s with a point or in whole ns, and a width [m], as "
                 f"`1.250, 0.08`; got {line[:60]!r}"

@@ -1,6 +1,7 @@
-"""Trajectories as text: TUM's (`timestamp tx ty tz qx qy qz qw`), and UMI's camera_trajectory.csv.
+"""Trajectories as text: TUM's (`timestamp tx ty tz qx qy qz qw`), UMI's camera_trajectory.csv, and tables.
 
-Quaternions of both are x y z w. Neither file declares its axes and up axis: the caller does.
+Quaternions of the first two are x y z w; a table's header names its columns (`pose_csv`). No file declares
+its axes and up axis: the caller does.
 ORB-SLAM3's inertial modes have z up; its others have the first camera's axes, which are of no use here.
 """
 
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration.capture.sources.axes import OPTICAL, ns_of, text_of, trajectory
+from calibration.capture.sources.pose_csv import names_in, read_pose_csv
 from calibration.trajectory import LOST, OK, Trajectory
 from robot_runtime.errors import InvalidValueError
 
@@ -17,13 +19,15 @@ _UMI = ("timestamp", "is_lost", "x", "y", "z", "q_x", "q_y", "q_z", "q_w")
 
 
 def read_trajectory(path: Path, *, axes: str = OPTICAL, up: str = "z", offset_ns: int = 0) -> Trajectory:
-    """Read poses from a file of either form; offset_ns is added to their times.
+    """Read poses from a file of any of these forms; offset_ns is added to their times.
 
     InvalidValueError names file and line.
     """
     lines = _lines(path)
     if lines and lines[0][1].startswith("frame_idx,"):
         return _umi(path, axes, up, offset_ns)
+    if lines and names_in(lines[0][1]):
+        return read_pose_csv(path, axes=axes, up=up, offset_ns=offset_ns)
     t_ns, numbers = [], []
     for number, line in lines:
         if line.startswith("#"):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from calibration.capture.sources.spec import Source
 
 _SPEC = (
-    "KIND:FILE,option=value,... KIND: record3d, arkit, realsense, gopro, aria, euroc, video, log. Options: "
-    "camera, "
+    "KIND:FILE,option=value,... KIND: record3d, arkit, realsense, gopro, aria, euroc, umi, video, log. "
+    "Options: camera, "
     "trajectory (with axes and up), extrinsic, tcp, gripper; docs/capture.md has them all."
 )
 Spec = Annotated[str | None, arg(metavar="KIND:FILE,...", help_behavior_hint="(optional)")]
@@ -48,7 +48,14 @@ class CaptureImport:
 
     output: OutputFolder
     """Folder of the capture."""
-    chest: Annotated[str, arg(help=f"The chest's recording: {_SPEC}", metavar="KIND:FILE,...")]
+    chest: Annotated[
+        str | None,
+        arg(
+            help=f"The chest's recording: {_SPEC}",
+            metavar="KIND:FILE,...",
+            help_behavior_hint="(required)",
+        ),
+    ] = None
     hand: Spec = None
     """Recording of the hand, if there is one."""
     left_hand: Spec = None
@@ -80,6 +87,11 @@ class CaptureImport:
         from calibration.capture.sources.spec import parse, read
         from calibration.capture.values import Setup
 
+        if self.chest is None:
+            raise InvalidValueError(
+                "--chest is missing: labels need a chest camera beside the hand, whose path moves the "
+                "robot's base. A UMI session has a hand alone: LeRobot and UMI train from it as it is"
+            )
         sources: dict[str, Source] = {}
         for role in ("chest", "hand", "left_hand", "right_hand"):
             if (text := getattr(self, role)) is not None:
@@ -149,11 +161,16 @@ def _to_do(path: Path, report: "CaptureReport") -> str:
     )
 
 
+_PARTS = {"log": ("view", "part"), "umi": ("robot", "episode")}
+"""Kind -> options that tell apart the recordings in one file."""
+
+
 def _check_different(sources: "Mapping[str, Source]") -> None:
-    """Raise InvalidValueError if two roles have the same recording; only a run's log holds several."""
+    """Raise InvalidValueError if two roles have the same recording; a run's log and a UMI session hold
+    several."""
     seen: dict[tuple[object, ...], str] = {}
     for role, source in sources.items():
-        which = [source.options.get(name) for name in ("view", "part") if source.kind == "log"]
+        which = [source.options.get(name) for name in _PARTS.get(source.kind, ())]
         other = seen.setdefault((source.path.resolve(), *which), role)
         if other != role:
             first, second = (f"--{each.replace('_', '-')}" for each in (other, role))

@@ -28,12 +28,14 @@ from robot_runtime.cli.progress import advance, counted
 from robot_runtime.error_text import writing
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.providers import provider
-from robot_runtime.results import keep_text, result_json
+from robot_runtime.results import keep, keep_text, result_json
 
 if TYPE_CHECKING:
     from calibration.commands.capture.reach import Target
     from calibration.labels.export_lerobot import Labelled, Written
     from calibration.labels.export_umi import UmiWritten
+    from calibration.labels.feasibility import Feasibility
+    from calibration.labels.label import CaptureLabels
     from calibration.labels.values import Drift, LabelConfig
 
 DriftOption = tuple[Annotated[float, Within(0.1, 1000.0)], Annotated[float, Within(0.001, 45.0)]]
@@ -69,14 +71,20 @@ class CaptureLabel:
     """The base of --robot cannot drive sideways; the share of sideways motion is checked too."""
     anchors: Several[InputFile] = ()
     """Anchors of one capture, by `calibrate anchor`; solved from the marked clips if not given."""
-    hand: Maybe[Literal["hand", "right_hand", "left_hand"]] = None
-    """Hand to label; the only one if not given."""
+    hand: Maybe[Literal["hand", "right_hand", "left_hand", "both"]] = None
+    """Hand to label; the only one if not given. both: one dataset with right and left hand, without a
+    robot."""
     tcp: Maybe[InputFile] = None
     """TCP in the hand's camera, by `calibrate tcp`; that of the capture if not given."""
     fps: FramesPerSecond = 20
     """Rows per second; `train` requires 20."""
     slower: Annotated[float, Within(0.2, 10.0)] = 1.0
     """Duration of the robot's motion relative to the person's, for arms that are slower than people."""
+    slower_up_to: Maybe[Annotated[float, Within(1.0, 10.0)]] = None
+    """Choose the duration, up to this: the shortest at which joints and base of the robot keep their limits.
+    Demonstrations that would take longer are refused."""
+    picture: Maybe[OutputFile] = None
+    """Draw which demonstrations the robot can follow (.png, .pdf or .svg): base and hand from above."""
     board_height_m: Maybe[Height] = None
     """Height of the flat board above the floor [m]; that of the capture if not given."""
     chest_height_m: Maybe[ChestHeight] = None
@@ -105,16 +113,27 @@ class CaptureLabel:
             raise InvalidValueError("--no-sideways is for your own robot, with --robot")
         if self.anchors and len(self.captures) > 1:
             raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
-        self._refuse_other_pace()
+        self._refuse_pace_without_robot()
+        if self.hand == "both" and (self.task or self.robot or self.umi or self.anchors or self.tcp):
+            raise InvalidValueError(
+                "--hand both takes no --task, --robot, --umi, --anchors or --tcp, which are of one hand: "
+                "label each hand with its own"
+            )
+        self._refuse_other_pace(self.slower if self.slower_up_to is None else None)
         target = self._target()
         self._refuse_other_task()
-        labelled, broken = self._labelled(target)
+        labelled, broken, slower = self._labelled(target)
+        self._draw(labelled)
+        self._refuse_other_pace(slower)
         try:
             written, umi = self._written(labelled, target), self._umi(labelled)
         except InvalidValueError:
             show(labelled, [], broken)  # prints why none of them is usable
             raise
         show(labelled, written, broken)
+        if self.slower_up_to is not None:
+            bound = f"the shortest that its limits allow, at most {self.slower_up_to:g}"
+            print(f"the robot takes {slower:g} times as long as the person: {bound}")
         if umi is not None:
             print(f"{self.umi}: {umi}")
         if self.output is not None and any(each.num_frames for each in written):
@@ -125,12 +144,21 @@ class CaptureLabel:
             keep_text(self.json, result_json({"demonstrations": [as_json(each) for each in labelled]}))
         return 0 if any(_is_usable(each) for each in labelled) else 1
 
-    def _refuse_other_pace(self) -> None:
+    def _refuse_pace_without_robot(self) -> None:
+        if (self.slower_up_to is not None or self.picture is not None) and not (self.task or self.robot):
+            raise InvalidValueError(
+                "--slower-up-to and --picture need the robot's limits: give --task or --robot"
+            )
+        if self.slower_up_to is not None and self.slower != 1.0:
+            raise InvalidValueError("--slower and --slower-up-to both set the pace: give one of them")
+
+    def _refuse_other_pace(self, slower: float | None) -> None:
+        """Raise InvalidValueError if the dataset has another pace; None: it is not chosen yet."""
         from calibration.labels.export_lerobot import refuse_other_pace
         from robot_runtime.dataset.stored import StoredDataset
 
-        if self.output is not None and (self.output / "meta" / "info.json").is_file():
-            refuse_other_pace(self.output, StoredDataset(self.output).features, self.slower)
+        if slower is not None and self.output is not None and (self.output / "meta" / "info.json").is_file():
+            refuse_other_pace(self.output, StoredDataset(self.output).features, slower)
 
     def _refuse_other_task(self) -> None:
         """Raise InvalidValueError if a capture demonstrates another task than --task, which `train`
@@ -182,35 +210,61 @@ class CaptureLabel:
             has_shared_clock=self.shared_clock,
         )
 
-    def _labelled(self, target: "Target | None") -> "tuple[list[Labelled], list[str]]":
-        """Label all captures; return their demonstrations, and the faults of captures that failed."""
+    def _labelled(self, target: "Target | None") -> "tuple[list[Labelled], list[str], float]":
+        """Label all captures; return their demonstrations, the faults of captures that failed, the pace."""
         from calibration.capture.raw import RawCapture, parts_of
-        from calibration.commands.capture.reach import on_robot
+        from calibration.commands.capture.reach import at_least_pace, on_robot
         from calibration.labels.export_lerobot import Labelled
+        from calibration.labels.two_hands import label_both
 
         paths = [part for folder in self.captures for part in parts_of(folder)]
         config, broken = self._config(target), list[str]()
-        out: list[Labelled] = []
+        found: list[CaptureLabels] = []
+        with_both: list[Labelled] = []
         with counted(stays=False) as progress:
             bar = progress.add_task("label", total=len(paths))
             for path in paths:
                 look = progress.add_task(f"board in {path.name}", total=None)
                 try:
-                    out += self._of_capture(RawCapture.open(path), config, broken, advance(progress, look))
+                    capture = RawCapture.open(path)
+                    if self.hand == "both":
+                        both, without = label_both(capture, config, progress=advance(progress, look))
+                        with_both += both
+                        broken += [f"{path}, {why}" for why in without]
+                    else:
+                        found.append(self._of_capture(capture, config, broken, advance(progress, look)))
                 except InvalidValueError as error:
                     if len(paths) == 1:
                         raise
                     broken.append(f"{path}: {error}")
                 progress.remove_task(look)
                 progress.advance(bar)
-        return (out if target is None else on_robot(out, target)), broken
+
+        if self.hand == "both":
+            return with_both, broken, self.slower
+
+        def at_pace(slower: float) -> list[Labelled]:
+            labels = found if slower == self.slower else [each.at_pace(slower) for each in found]
+            return [Labelled(labels=one, joined=each.joined) for each in labels for one in each.labels]
+
+        if target is None:
+            return at_pace(self.slower), broken, self.slower
+        if self.slower_up_to is None:
+            return on_robot(at_pace(self.slower), target), broken, self.slower
+        labelled, _, slower = at_least_pace(at_pace, target, self.slower_up_to)
+        return labelled, broken, slower
+
+    def _draw(self, labelled: "Sequence[Labelled]") -> None:
+        from calibration.labels.picture import draw_reach
+
+        if self.picture is not None and labelled:
+            keep(self.picture, lambda to: draw_reach(labelled, to, format=self.picture.suffix[1:]))  # type: ignore[union-attr]
 
     def _of_capture(
         self, capture: Any, config: "LabelConfig", broken: list[str], progress: Callable[[int, int], None]
-    ) -> "list[Labelled]":
+    ) -> "CaptureLabels":
         from calibration.anchor import Anchor
         from calibration.capture.sources.spec import pose_file
-        from calibration.labels.export_lerobot import Labelled
         from calibration.labels.label import label_capture
         from calibration.store import load
 
@@ -218,7 +272,7 @@ class CaptureLabel:
         X_HE = None if self.tcp is None else pose_file(self.tcp)
         found = label_capture(capture, config, anchors=anchors, hand=self.hand, X_HE=X_HE, progress=progress)
         broken += [f"{capture.path}, {why}" for why in found.without]
-        return [Labelled(labels=each, joined=found.joined) for each in found.labels]
+        return found
 
     def _written(self, labelled: "Sequence[Labelled]", target: "Target | None") -> "list[Written]":
         from calibration.labels.columns import points_of
@@ -260,7 +314,15 @@ def _drift(option: tuple[float, float]) -> "Drift":
 
 
 def _is_usable(each: "Labelled") -> bool:
-    return each.labels.verdict.ok and (each.done is None or each.done.verdict.ok)
+    is_ok = all(one.labels.verdict.ok for one in each.both)
+    return is_ok and (each.done is None or each.done.verdict.ok)
+
+
+_ROBOT = ["reached [%]", "joints [%]", "base [%]", "sideways [%]"]
+
+
+def _shares(done: "Feasibility") -> tuple[float, ...]:
+    return done.reached_share, done.joint_share, done.speed_share, done.lateral_share
 
 
 def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: Sequence[str]) -> None:
@@ -272,13 +334,13 @@ def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: S
         return
     has_robot = labelled[0].done is not None
     heads = ["capture", "nr", "long [s]", "path [m]", "hand +- [mm]", "base off [mm]"]
-    table = Table(*heads, *(["reached [%]"] if has_robot else []), "verdict", "why", box=None, pad_edge=False)
+    table = Table(*heads, *(_ROBOT if has_robot else []), "verdict", "why", box=None, pad_edge=False)
     whys = {(each.capture, each.demonstration): each.why for each in written}
     for each in labelled:
         found, capture = each.labels.figures, each.joined.capture.path
-        reasons = reasons_of(each.labels.verdict) + (
-            [] if each.done is None else reasons_of(each.done.verdict)
-        )
+        said = [reasons_of(one.labels.verdict) for one in each.both]
+        reasons = list(dict.fromkeys(line for lines in said for line in lines))
+        reasons += [] if each.done is None else reasons_of(each.done.verdict)
         row = [
             capture.name if len(labelled) > 1 else str(capture),
             str(each.labels.demonstration),
@@ -287,7 +349,7 @@ def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: S
             f"{1e3 * found['hand_sigma_m']:.1f}",
             f"{1e3 * found['base_off_person_m']:.0f}",
         ]
-        row += [] if each.done is None else [f"{100 * each.done.reached_share:.0f}"]
+        row += [] if each.done is None else [f"{100 * share:.0f}" for share in _shares(each.done)]
         why = whys.get((capture, each.labels.demonstration), "")
         usable = _is_usable(each)
         verdict = "there already" if why == "in the dataset already" else "usable" if usable else "not usable"

@@ -43,6 +43,8 @@ class Target:
     """Scene state of its policies, from the glimpses; None: positions of all objects."""
     place: "Callable[[Sequence[Labels]], np.ndarray] | None" = None
     """Function that returns its base's pose (x, y, yaw) in the person's; None: where its arm reaches most."""
+    is_strict: bool = False
+    """Whether speeds above its limits are refused at once: the pace was chosen to keep them."""
 
 
 class FileReach:
@@ -114,10 +116,51 @@ def on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
                 pace=target.pace,
                 is_holonomic=target.is_holonomic,
                 most_width_m=target.most_width_m,
+                is_strict=target.is_strict,
             )
             out.append(replace(each, done=done))
             progress.advance(bar)
     return out
+
+
+_PACE_STEP, _MOST_TRIES = 0.05, 6
+_SLACK = 1.02
+"""Share of a limit up to which a speed counts as kept."""
+
+
+def at_least_pace(
+    at_pace: "Callable[[float], list[Labelled]]", target: "Target", bound: float
+) -> "tuple[list[Labelled], Target, float]":
+    """Find the smallest pace, in steps of 0.05 up to the bound, at which joints and base keep their limits in
+    every demonstration that can; those that would need more are refused.
+
+    at_pace: labels of all demonstrations for a robot that takes so many times as long. Returns the labels on
+    the robot, the robot with its base's pose fixed, and the pace.
+    """
+    slower, tried = 1.0, 0
+    labelled = on_robot(at_pace(slower), target)
+    if labelled:
+        done = [each.done for each in labelled if each.done is not None]
+        x_GB = done[0].x_GB
+        target = replace(target, place=lambda labels: x_GB, is_strict=True)
+    while labelled and tried < _MOST_TRIES:
+        needed = [n for each in labelled if (n := slower * _needed(each)) <= bound * _SLACK]
+        steps = np.ceil(max([1.0, *needed]) / _PACE_STEP - 1e-6)
+        wanted = round(min(bound, _PACE_STEP * float(steps)), 2)
+        if tried and wanted <= slower:
+            break
+        slower, tried = wanted, tried + 1
+        labelled = on_robot(at_pace(slower), target)
+    return labelled, target, slower
+
+
+def _needed(each: "Labelled") -> float:
+    """Factor by which a demonstration has to take longer still; 1: it keeps all limits."""
+    from calibration.labels.demonstration import MOST_OFF_M
+
+    assert each.done is not None
+    lag = each.labels.figures["base_off_person_m"] / MOST_OFF_M
+    return max(each.done.needed_slower / _SLACK, min(lag, 1.1) if lag > 1.0 else 0.0)
 
 
 def within_gripper(width: np.ndarray, most_m: float) -> np.ndarray:

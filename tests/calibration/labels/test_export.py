@@ -7,6 +7,7 @@ import pinocchio as pin
 import pytest
 
 from calibration.anchor import Anchor
+from calibration.commands.capture.reach import Target, at_least_pace
 from calibration.labels.columns import ACTION_NAMES, BASE_POSES, columns, points_of
 from calibration.labels.demonstration import labels_of
 from calibration.labels.export_lerobot import META, Labelled, export_lerobot
@@ -150,6 +151,53 @@ def test_what_a_robot_cannot_do_is_named(labelled):
     assert "base-too-fast" in slow.verdict.names
     aside = feasibility(labelled.labels, x_GB=np.array([0.0, 0.0, np.pi / 2]), is_holonomic=False)
     assert "sideways-way" in aside.verdict.names
+
+
+def test_rows_are_drawn_by_what_stops_the_robot_there(labelled, tmp_path):
+    from calibration.labels.picture import draw_reach, rows_by_verdict
+
+    half = Ball()
+    half.dq_max = np.full(6, 0.2)
+    done = feasibility(labelled.labels, reach=half, x_GB=np.array([-0.1, 0.0, np.pi / 2]), is_holonomic=False)
+    rows = rows_by_verdict(done)
+    assert (sum(each.astype(int) for each in rows.values()) == 1).all()
+    assert (rows["out of reach"] == ~done.reached).all()
+    assert rows["too fast"].any()
+    assert done.is_sideways.mean() > 0.2
+    for each in (replace(labelled, done=done), replace(labelled, done=feasibility(labelled.labels))):
+        draw_reach([each] * 2, tmp_path / "reach.png")
+        assert (tmp_path / "reach.png").stat().st_size > 10_000
+
+
+def at_pace(labelled: Labelled, slower: float) -> Labelled:
+    joined = replace(labelled.joined, config=replace(labelled.joined.config, slower=slower))
+    return Labelled(labels=labels_of(joined, joined.capture.demonstrations()[0]), joined=joined)
+
+
+@pytest.mark.parametrize(
+    ("share", "bound", "is_kept"), [(0.5, 2.0, True), (1.3, 2.0, True), (3.0, 2.0, False)]
+)
+def test_the_shortest_pace_that_the_robot_s_limits_allow_is_chosen(labelled, share, bound, is_kept):
+    arm = Ball()
+    asked = feasibility(labelled.labels, reach=arm, x_GB=np.zeros(3)).joint_share
+    arm.dq_max = arm.dq_max * asked / share  # so that a joint would need that share of its limit
+    target = Target(name="ball", reach=arm, place=lambda labels: np.zeros(3))
+    tried = []
+
+    def of(slower: float) -> list[Labelled]:
+        tried.append(slower)
+        return [at_pace(labelled, slower)]
+
+    [found], _, slower = at_least_pace(of, target, bound)
+    if is_kept:
+        assert max(1.0, share) - 0.03 <= slower <= max(1.0, share) + 0.1
+        assert found.done.joint_share < 1.05
+        assert found.labels.slower == slower
+    else:
+        assert slower == 1.0  # what cannot be kept does not slow down the others
+        assert not found.done.verdict.ok
+        assert "joints-too-fast" in found.done.verdict.names
+    assert len(tried) < 6
 
 
 def test_fingers_that_open_further_than_the_robot_s_are_told_and_no_reason_to_refuse(labelled):
