@@ -118,7 +118,7 @@ def test_each_command_that_lacks_an_extra_says_how_to_install_it(tmp_path):
         "capture label . --output {tmp}/z --task fetch": "[calibration,sim,lerobot]",
         "capture poses . --output {tmp}/z": "[calibration,sfm]",
         "capture replay .": "[sim,lerobot]",
-        "demo capture --output {tmp}/z": "[sim,policies,calibration]",
+        "demo capture --output {tmp}/z": "[sim,policies,calibration,lerobot]",
         "dataset check .": "[lerobot]",
     }
     said = said_without("cv2,scipy,av,mujoco,torch,lerobot,pyarrow,matplotlib", tuple(others), tmp_path)

@@ -69,7 +69,7 @@ def test_nothing_and_zero_are_refused_where_something_is_counted_or_divided_by(t
     assert takes_zero == {
         "--delay-ms", "--delay-sigma", "--delay-seed", "--seed", "--first-seed",
         "--sampling-share", "--connect-timeout-s", "--max-delay", "--random-views", "--estimator-steps",
-        "--noise", "--start-s", "--episode", "--board-height-m",
+        "--noise", "--start-s", "--episode", "--board-height-m", "--image-age-ms",
         "--from-s", "--tag", "--tip-in-tag", "--left", "--right", "--closed-m", "--warm-s",
     }  # fmt: skip
 

@@ -78,7 +78,7 @@ def test_invalid_lines_are_reported_and_the_others_are_posted():
     lines = ["stop now\n", "\n", "stpo\n", "keep long\n", "task\n", "stop\n"]
     post_lines(lines, lambda order, by: posted.append((order, by)), by="line on stdin", say=reported.append)
     assert posted == [(Stop(), "line on stdin")]
-    assert "stands alone" in reported[0]
+    assert "takes no arguments" in reported[0]
     assert "did you mean stop?" in reported[1]
     assert "number of seconds" in reported[2]
     assert "a task is" in reported[3]

@@ -36,13 +36,13 @@ def seen_from(number: int) -> StoredDemonstration:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    samples = [seen_from(number) for number in range(200)]
+    samples = [seen_from(number) for number in range(400)]
     folder = tmp_path_factory.mktemp("seeing") / "eyes"
     losses: list[float] = []
     train(
         samples,
         TrainConfig(
-            recipe=Prefix(max_delay=2), steps=120, batch_size=32, warmup_steps=10, ema_decay=0.9, width=32,
+            recipe=Prefix(max_delay=2), steps=250, batch_size=32, warmup_steps=10, ema_decay=0.95, width=32,
             num_layers=2, num_heads=2, bfloat16=False, features=FeatureConfig(),
         ),
         schema=replace(SCHEMA, environment_state_dim=0, environment_state_names=()),

@@ -227,7 +227,7 @@ def test_what_cannot_be_compared_is_refused(option, message, capsys):
         (("--network", "act", "--execution-horizon", "4"), "--execution-horizon goes with --network flow"),
         (("--workers", "0"), "--workers takes a number from 1 to 256, got 0"),
         (("--estimator-steps", "5"), "--estimator-steps and --random-views go with --dataset"),
-        (("--dataset", ".", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
+        (("--dataset", ".", "--labels", "world"), "is no LeRobot dataset"),
     ],
 )
 def test_options_of_train_that_do_not_go_together_are_refused(options, message, tmp_path, capsys):

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibration.labels.grip import commanded_width
 from policies.flow.features import FeatureConfig, state_features
 from robot_runtime.core.values.transforms import compose_planar, rotation_from_6d
-from sim.capture.retargeted import RetargetedDemonstration, commanded_width
+from sim.capture.retargeted import RetargetedDemonstration
 from sim.capture.samples import BACK_LOW_ROWS, BACK_ROWS, DOWN_ROWS, HAND_ASIDE, samples
 from sim.experts.mobile import SQUEEZE
 from sim.scene.kinematics import R_DOWN
@@ -91,7 +92,7 @@ def test_frames_are_left_out_whose_rows_are_not_known(told):
 def test_fingers_that_something_stops_are_told_to_squeeze():
     closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4), np.full(20, 0.06)])
     width = np.concatenate([closing, np.linspace(0.06, 0.08, 4), np.full(10, 0.08)])
-    command = commanded_width(width)
+    command = commanded_width(width, 0.05)
     np.testing.assert_allclose(command[30:40], 0.06 - SQUEEZE)
     np.testing.assert_allclose(command[[5, -5]], 0.08)
 
@@ -100,7 +101,7 @@ def test_fingers_whose_width_trembles_squeeze_until_they_let_go():
     closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4)])
     held = 0.06 + 0.001 * np.random.default_rng(0).standard_normal(400)
     opening = np.concatenate([np.linspace(0.06, 0.08, 6), np.full(10, 0.08)])
-    command = commanded_width(np.concatenate([closing, held, opening]))
+    command = commanded_width(np.concatenate([closing, held, opening]), 0.05)
     assert (command[26:424] < 0.06 - 0.5 * SQUEEZE).all()
     np.testing.assert_allclose(command[-13:], np.concatenate([closing, held, opening])[-13:])
 
@@ -108,7 +109,7 @@ def test_fingers_whose_width_trembles_squeeze_until_they_let_go():
 def test_fingers_whose_width_is_not_known_for_a_while_squeeze_on():
     width = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4), np.full(60, 0.06)])
     width[40:45] = np.nan
-    command = commanded_width(width)
+    command = commanded_width(width, 0.05)
     assert np.isnan(command[40:45]).all()
     np.testing.assert_allclose(command[[*range(26, 40), *range(46, 84)]], 0.06 - SQUEEZE)
 
@@ -117,7 +118,7 @@ def test_fingers_that_open_a_little_and_stop_have_let_go_until_they_close_again(
     closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4), np.full(20, 0.06)])
     opening = np.concatenate([np.linspace(0.06, 0.07, 4), np.full(20, 0.07)])
     again = np.concatenate([np.linspace(0.07, 0.06, 4), np.full(20, 0.06)])
-    command = commanded_width(np.concatenate([closing, opening, again]))
+    command = commanded_width(np.concatenate([closing, opening, again]), 0.05)
     np.testing.assert_allclose(command[50:66], 0.07)
     np.testing.assert_allclose(command[-18:], 0.06 - SQUEEZE)
 
@@ -126,20 +127,20 @@ def test_fingers_that_open_a_little_and_stop_have_let_go_until_they_close_again(
 def test_fingers_that_open_slowly_let_go(opened):
     closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.04, 8), np.full(30, 0.04)])
     opening = np.arange(0.04, opened, 0.001)
-    command = commanded_width(np.concatenate([closing, opening, np.full(20, opened)]))
+    command = commanded_width(np.concatenate([closing, opening, np.full(20, opened)]), 0.05)
     np.testing.assert_allclose(command[58 + 12 : -20], opening[12:])
     np.testing.assert_allclose(command[-20:], opened)
 
 
 def test_fingers_that_close_slowly_do_not_squeeze_before_something_stops_them():
     closing = np.arange(0.08, 0.04, -0.0009)
-    command = commanded_width(np.concatenate([np.full(20, 0.08), closing, np.full(20, 0.04)]))
+    command = commanded_width(np.concatenate([np.full(20, 0.08), closing, np.full(20, 0.04)]), 0.05)
     np.testing.assert_allclose(command[: 20 + len(closing) - 10], [*np.full(20, 0.08), *closing[:-10]])
     np.testing.assert_allclose(command[-15:], 0.04 - SQUEEZE)
 
 
 def test_fingers_that_never_opened_hold_what_they_hold():
-    np.testing.assert_array_equal(commanded_width(np.full(30, 0.03)), np.full(30, 0.03))
+    np.testing.assert_array_equal(commanded_width(np.full(30, 0.03), 0.05), np.full(30, 0.03))
 
 
 def test_a_policy_of_people_does_not_see_joints(told):
