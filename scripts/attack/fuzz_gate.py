@@ -150,6 +150,8 @@ BASE = MotionLimits(
 )
 LIMITS = FR3_LIMITS.replace(base=BASE)
 LOW, HIGH = LIMITS.q_min, LIMITS.q_max
+WIDTH = 0.04
+"""Measured width of the gripper [m]; within its range, as it is brought back from beyond over some ticks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +252,7 @@ def limits_drawn(rng: np.random.Generator) -> Limits:
         hand_translation=hand,
         base=base,
         gripper=gripper,
-        gripper_max=rng.uniform(0.02, 0.3),
+        gripper_max=rng.uniform(WIDTH, 0.3),
         unusual=True,
     )
 
@@ -303,7 +305,7 @@ def state_of(sent: Command, t_ns: int) -> RobotState:
             x_WB = sent_x
         case BaseTwistCommand(V_WB_B=sent_V):
             V = sent_V
-    return RobotState(t_ns=t_ns, q=q, dq=np.zeros(7), gripper_width=0.04, X_BE=X_BE, x_WB=x_WB, V_WB_B=V)
+    return RobotState(t_ns=t_ns, q=q, dq=np.zeros(7), gripper_width=WIDTH, X_BE=X_BE, x_WB=x_WB, V_WB_B=V)
 
 
 def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counted) -> None:

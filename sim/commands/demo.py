@@ -99,6 +99,9 @@ MAX_OWN_LATENCY_S = 0.25
 """Longest latency of answers besides the added delay, at the 0.95 quantile [s]. On two cores it is 0.03 s,
 and 0.2 s beside another program that takes a whole core."""
 
+MAX_LATE_TICKS = 0.2
+"""Share of late ticks above which a demo is not a comparison of methods."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
@@ -153,7 +156,10 @@ class Demo:
             table += [_row(show, task, name, episode) for name, episode in by_method.items()]
         runs = [episode for by_method in episodes.values() for episode in by_method.values()]
         latencies_s = [run.result.summary["latency_p95_s"] for run in runs]
-        sentence = too_slow(latencies_s, delay_s=self.delay_ms / 1000.0) or show.sentence
+        late_share = max(run.result.summary["stalls"] / max(run.record.num_ticks, 1) for run in runs)
+        sentence = (
+            too_slow(latencies_s, delay_s=self.delay_ms / 1000.0, late_share=late_share) or show.sentence
+        )
         print(f"\n{textwrap.fill(sentence, 80)}\n")
         _print_table(table)
         media = [item for task in tasks for item in self._draw(output, task, episodes[task])]
@@ -278,12 +284,19 @@ def _shipped_tasks(show: str) -> tuple[str, ...]:
     return tuple(task for task in tasks if task not in left_out)
 
 
-def too_slow(latencies_s: Iterable[float], *, delay_s: float) -> str:
-    """Return a warning if answers were so late that the runs do not compare the methods; else empty.
+def too_slow(latencies_s: Iterable[float], *, delay_s: float, late_share: float = 0.0) -> str:
+    """Return a warning if answers or ticks were so late that the runs do not compare the methods; else empty.
 
-    latencies_s: 0.95 quantile of each run. delay_s: delay that the server adds to each answer.
+    latencies_s: 0.95 quantile of each run. delay_s: delay that the server adds to each answer. late_share:
+    largest share of ticks that came half a control period late or more.
     """
     late_s = max(latencies_s)
+    if late_share > MAX_LATE_TICKS:
+        return (
+            "This machine did not keep up, so the table does not compare the methods: the physics of the "
+            f"simulated robot held up {100 * late_share:.0f} % of the control loop's ticks. Close other "
+            "programs and run the demo again, or use eval, whose time is virtual."
+        )
     if late_s - delay_s <= MAX_OWN_LATENCY_S:
         return ""
     return (

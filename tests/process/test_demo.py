@@ -97,6 +97,8 @@ def test_a_machine_that_answers_too_late_is_named_in_place_of_the_comparison():
     sentence = too_slow([0.34, 0.96], delay_s=0.3)
     assert sentence.startswith("This machine did not keep up")
     assert "0.96 s or longer, of which the demo adds 0.30 s" in sentence
+    assert too_slow([0.34], delay_s=0.3, late_share=0.1) == ""
+    assert "held up 60 % of the control loop's ticks" in too_slow([0.34], delay_s=0.3, late_share=0.6)
 
 
 @pytest.mark.long
