@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,7 @@ from policies.flow.recipes import (
     recipe_to_dict,
 )
 from policies.flow.support import declared
-from policies.resume import Resumable
+from policies.resume import Resumable, Training
 from policies.vision.encoder import ImageEncoder
 from policies.vision.end_to_end import (
     LEARNING_RATE_SHARE,
@@ -168,7 +168,9 @@ def train(
             copy_weights(init.model, model)
         kept = None
         if resume is not None:
-            kept = Resumable(resume, config, dataset.features, dataset.rows)
+            about = config, encoder and encoder.network.config, init and init.info.name
+            seen = () if sight is None else (sight.stamps(),)
+            kept = Resumable(resume, about, dataset.features, dataset.rows, *seen)
         final_loss = _fit(model, dataset, config, on_step, sight, kept)
     model.cpu()
     training = {**(notes or {}), "init": None if init is None else init.info.name, **asdict(config)}
@@ -266,53 +268,19 @@ def _fit(
     """Train the model, and the encoder of `sight`; leave the averaged weights in them, and return the running
     mean of the loss. `kept`: where an interrupted training continues."""
     recipe, dtype = config.recipe, torch.bfloat16 if config.bfloat16 else torch.float32
-    generator = torch.Generator(torch.get_default_device()).manual_seed(config.seed)
-    if isinstance(recipe, Masked):
-        model.requires_grad_(False)
-        for parameter in lora_parameters(model):
-            parameter.requires_grad_(True)
-    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
-    optimisers = _optimisers(model, config.weight_decay, dtype)
-    for group in (group for optimiser in optimisers for group in optimiser.param_groups):
-        group["share"] = 1.0
-    if sight is not None:
-        parameters += sight.parameters()
-        optimisers.append(torch.optim.AdamW(sight.parameters(), lr=0.0, weight_decay=config.weight_decay))
-        optimisers[-1].param_groups[0]["share"] = LEARNING_RATE_SHARE
+    parameters, optimisers = _trained(model, config, dtype, sight)
     average = [p.detach().clone() for p in parameters]
     batch_size = config.batch_size
     if isinstance(recipe, Offset) and recipe.shared_observation:  # as many chunks, from fewer observations
         batch_size = max(1, batch_size // (recipe.max_delay + 1))
-    batches = _Batches(len(dataset.rows), batch_size, generator)
-    smooth_loss, first = 0.0, 0
-
-    def state() -> dict[str, Any]:
-        """What the next steps depend on."""
-        return {
-            "step": step + 1,
-            "loss": smooth_loss,
-            "weights": [p.detach() for p in parameters],
-            "average": average,
-            "optimisers": [optimiser.state_dict() for optimiser in optimisers],
-            "pending": batches.pending,
-            "generators": [generator.get_state(), torch.get_rng_state()],
-        }
-
-    if kept is not None and (before := kept.load()) is not None:
-        first, smooth_loss, batches.pending = before["step"], before["loss"], before["pending"]
-        with torch.no_grad():
-            for now, then in zip(
-                [*parameters, *average], [*before["weights"], *before["average"]], strict=True
-            ):
-                now.copy_(then)
-        for optimiser, then in zip(optimisers, before["optimisers"], strict=True):
-            optimiser.load_state_dict(then)
-        generator.set_state(before["generators"][0])
-        torch.set_rng_state(before["generators"][1])
-    for step in range(first, config.steps):
+    generator = torch.Generator(torch.get_default_device()).manual_seed(config.seed)
+    training = Training(tensors=[*parameters, *average], optimisers=optimisers, generator=generator)
+    if kept is not None:
+        kept.resume(training)
+    for step in range(training.step, config.steps):
         for group in (group for optimiser in optimisers for group in optimiser.param_groups):
             group["lr"] = group["share"] * learning_rate(step, config)
-        index = next(batches)
+        index = _next_batch(training, len(dataset.rows), batch_size)
         loss = recipe_loss(
             Network(model, dtype),
             dataset,
@@ -330,15 +298,35 @@ def _fit(
             optimiser.zero_grad()
         with torch.no_grad():
             torch._foreach_lerp_(average, parameters, 1.0 - min(config.ema_decay, (1 + step) / (10 + step)))
-        smooth_loss += (loss.item() - smooth_loss) * max(0.01, 1.0 / (step + 1))
+        training.loss += (loss.item() - training.loss) * max(0.01, 1.0 / (step + 1))
+        training.step = step + 1
         if on_step is not None:
-            on_step(step + 1, smooth_loss)
+            on_step(training.step, training.loss)
         if kept is not None:
-            kept.keep(state)
+            kept.keep(training)
     with torch.no_grad():
         for trained, value in zip(parameters, average, strict=True):
             trained.copy_(value)
-    return smooth_loss
+    return training.loss
+
+
+def _trained(
+    model: FlowTransformer, config: TrainConfig, dtype: torch.dtype, sight: Sight | None
+) -> tuple[list[Tensor], list[torch.optim.Optimizer]]:
+    """What is trained, and its optimisers; `share` of a group is that of the learning rate."""
+    if isinstance(config.recipe, Masked):
+        model.requires_grad_(False)
+        for parameter in lora_parameters(model):
+            parameter.requires_grad_(True)
+    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+    optimisers = _optimisers(model, config.weight_decay, dtype)
+    for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+        group["share"] = 1.0
+    if sight is not None:
+        parameters += sight.parameters()
+        optimisers.append(torch.optim.AdamW(sight.parameters(), lr=0.0, weight_decay=config.weight_decay))
+        optimisers[-1].param_groups[0]["share"] = LEARNING_RATE_SHARE
+    return parameters, optimisers
 
 
 def _optimisers(
@@ -381,17 +369,10 @@ def learning_rate(step: int, config: Schedule) -> float:
     return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-class _Batches:
-    """Endless index batches: every sample once per epoch, epochs joined without a short batch."""
-
-    def __init__(self, num_samples: int, batch_size: int, generator: torch.Generator) -> None:
-        self._num_samples, self._batch_size, self._generator = num_samples, batch_size, generator
-        self.pending = torch.empty(0, dtype=torch.long)
-        """Samples of this epoch that are still to come."""
-
-    def __next__(self) -> Tensor:
-        while len(self.pending) < self._batch_size:
-            drawn = torch.randperm(self._num_samples, generator=self._generator)
-            self.pending = torch.cat([self.pending, drawn])
-        out, self.pending = self.pending[: self._batch_size], self.pending[self._batch_size :]
-        return out
+def _next_batch(training: Training, num_samples: int, batch_size: int) -> Tensor:
+    """Indices of a batch: every sample once per epoch, epochs joined without a short batch."""
+    while len(training.pending) < batch_size:
+        drawn = torch.randperm(num_samples, generator=training.generator)
+        training.pending = torch.cat([training.pending, drawn])
+    out, training.pending = training.pending[:batch_size], training.pending[batch_size:]
+    return out

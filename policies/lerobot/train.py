@@ -13,8 +13,9 @@ from policies.flow.dataset import Demonstration
 from policies.flow.features import FeatureConfig, Normaliser, turns_in_features, turns_in_rows
 from policies.flow.train import learning_rate, multiplies_bfloat16
 from policies.lerobot.metadata import ACTION, SCENE, STATE, PolicyMetadata, tensors_of
-from policies.resume import Resumable
+from policies.resume import Resumable, Training
 from policies.vision.encoder import IMAGENET
+from policies.vision.end_to_end import image_stamps
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.row_statistics import row_origin
@@ -99,7 +100,11 @@ def train_lerobot(
         torch.manual_seed(config.seed)
         policy = get_policy_class(peer.type)(peer)
         batches = _Batches(before(data), seen, schema.cameras, n_obs_steps)
-        kept = None if resume is None else Resumable(resume, (config, n_obs_steps), data[STATE], data[ACTION])
+        kept = None
+        if resume is not None:
+            about = config, n_obs_steps, dict(schema.cameras)
+            stamps = image_stamps([d.observation for d in free], n_obs_steps)
+            kept = Resumable(resume, about, data[STATE], data[ACTION], stamps)
         _fit(policy, batches, config, on_step, kept)
     tasks = tuple(sorted({d.observation.task for d in free}))
     info = PolicyInfo(
@@ -240,25 +245,12 @@ def _fit(
 ) -> None:
     optimiser = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=1e-4)
     draw = torch.Generator().manual_seed(config.seed)
-    mean, first = 0.0, 0
+    tensors = [*policy.parameters(), *policy.buffers()]
+    training = Training(tensors=tensors, optimisers=[optimiser], generator=draw)
     policy.train()
-    if kept is not None and (before := kept.load()) is not None:
-        first, mean = before["step"], before["loss"]
-        policy.load_state_dict(before["weights"])
-        optimiser.load_state_dict(before["optimiser"])
-        draw.set_state(before["generators"][0])
-        torch.set_rng_state(before["generators"][1])
-
-    def state() -> dict[str, Any]:
-        return {
-            "step": step + 1,
-            "loss": mean,
-            "weights": policy.state_dict(),
-            "optimiser": optimiser.state_dict(),
-            "generators": [draw.get_state(), torch.get_rng_state()],
-        }
-
-    for step in range(first, config.steps):
+    if kept is not None:
+        kept.resume(training)
+    for step in range(training.step, config.steps):
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step, config)
         chosen = torch.randint(len(data), (config.batch_size,), generator=draw)
@@ -270,8 +262,9 @@ def _fit(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 10.0)
         optimiser.step()
-        mean += (loss.item() - mean) / min(step + 1, 100)
-        on_step(step + 1, mean)
+        training.loss += (loss.item() - training.loss) / min(step + 1, 100)
+        training.step = step + 1
+        on_step(training.step, training.loss)
         if kept is not None:
-            kept.keep(state)
+            kept.keep(training)
     policy.eval()

@@ -14,6 +14,7 @@ from policies.flow.demonstrations import StoredDemonstration
 from policies.flow.features import Normaliser
 from policies.vision.encoder import ImageEncoder
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
 
 LEARNING_RATE_SHARE = 0.3
@@ -66,9 +67,19 @@ class Sight:
             out = self.encoder.latents([each.to(device) for each in changed])
         return out.float()
 
+    def stamps(self) -> Tensor:
+        """Capture times of all images [ns]: other ones are another training."""
+        return image_stamps(self._observations, self.encoder.n_obs_steps)
+
     def parameters(self) -> list[Tensor]:
         """What is trained."""
         return [*self.encoder.network.parameters()]
+
+
+def image_stamps(observations: Sequence[Observation], n_obs_steps: int) -> Tensor:
+    """Capture times of the images of observations and of their history [ns]."""
+    frames = [frame for each in observations for frame in each.frames(n_obs_steps)]
+    return torch.tensor([image.t_ns for frame in frames for image in frame.images.values()])
 
 
 def augmented(
