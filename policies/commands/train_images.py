@@ -7,21 +7,25 @@ No position of an object is needed, and no simulated task: labels declare the ro
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rich.progress import Progress
 
 from robot_runtime.cli.options import need
 from robot_runtime.cli.progress import counted, report_steps
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec
 from robot_runtime.core.values.columns import VELOCITY
 from robot_runtime.core.values.fields import (
+    ActionField,
     BasePose,
     EndEffectorPose,
     GripperWidth,
     Reference,
     WorldEndEffectorPose,
+    absolute,
 )
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.dataset.recording import ACTION, PICTURES, SCENE, STATE
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from policies.flow.demonstrations import StoredDemonstration
     from policies.vision.encoder import ImageEncoder
 
+Reporting = Callable[[int], Callable[[int, float], None]]
+"""From the number of steps to what is called after each."""
 HORIZON = 32
 """Default number of rows of a chunk."""
 STEPS = 8000
@@ -47,7 +53,7 @@ def is_from_images(options: "Train") -> bool:
     """Return whether the policy learns from images alone: labels of captures with images, or --encoder."""
     if options.encoder is not None and not options.dataset:
         raise InvalidValueError("--encoder goes with --dataset: it sees images")
-    if not options.dataset or options.estimator_steps is not None:
+    if not options.dataset or (options.estimator_steps is not None and options.encoder is None):
         return False
     for folder in options.dataset:
         refuse_no_dataset(folder)
@@ -57,6 +63,16 @@ def is_from_images(options: "Train") -> bool:
     return options.encoder is not None or all(_kind(each) or SCENE not in each.features for each in stored)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Samples:
+    """What is learned from."""
+
+    demonstrations: "Sequence[StoredDemonstration]"
+    schema: Schema
+    """The robot's parts, and the cameras with the sizes that are learned from."""
+    spec: ActionSpec
+
+
 def main(options: "Train") -> int:
     """Train a policy from images; return the exit code."""
     if options.network != "flow":
@@ -64,25 +80,16 @@ def main(options: "Train") -> int:
     _refuse(options)
     start_s, cpu_start_s = time.perf_counter(), time.process_time()
     with torch_threads(options.threads), counted(with_notes=True) as progress:
-        read = progress.add_task("read images", total=len(options.dataset), note="")
-        demonstrations, spec = list["StoredDemonstration"](), _spec(options)
-        for folder in options.dataset:
-            demonstrations += _loaded(folder, options, spec)
-            progress.advance(read)
-        schema = _schema(options.dataset[0], demonstrations, spec)
-        demonstrations, spec = _in_frame(demonstrations, spec, options.labels)
-        schema = replace(schema, action_fields=spec.fields)
+        samples = _samples(options, progress)
         bar = progress.add_task(f"train {options.network}", note="")
         train = _train_flow if options.network == "flow" else _train_lerobot
-        steps = report_steps(progress, bar)
-
-        def on_start(total: int) -> None:
-            progress.update(bar, total=total)
-
-        num_steps = train(options, demonstrations, schema, spec, on_start, steps)
+        num_steps = train(options, samples, lambda total: report_steps(progress, bar, total=total))
     times = {"train_s": time.perf_counter() - start_s, "train_cpu_s": time.process_time() - cpu_start_s}
     options.report(
-        f"{options.network} from images", num_steps=num_steps, num_samples=len(demonstrations), times=times
+        f"{options.network} from images",
+        num_steps=num_steps,
+        num_samples=len(samples.demonstrations),
+        times=times,
     )
     return 0
 
@@ -103,8 +110,12 @@ def _refuse(options: "Train") -> None:
     for name in ("init", "recipe", "encoder", "execution_horizon", "max_delay"):
         if options.network != "flow" and getattr(options, name) is not None:
             raise InvalidValueError(f"--{name.replace('_', '-')} goes with --network flow")
-    if options.network != "flow" and options.mask:
-        raise InvalidValueError("--mask goes with --network flow")
+    if options.network != "flow" and (options.mask or options.device != "cpu"):
+        raise InvalidValueError("--mask and --device go with --network flow")
+    if options.init is not None and (options.encoder is not None or options.mask or options.history > 1):
+        raise InvalidValueError(
+            "--init goes on with its own encoder: --encoder, --mask and --history go with a new policy"
+        )
     if options.encoder not in (None, "small", "resnet18") and not Path(options.encoder).is_file():
         raise InvalidValueError(
             f"--encoder takes small, resnet18 or a file of pretrained weights; there is no file "
@@ -180,87 +191,100 @@ def _spec(options: "Train") -> ActionSpec:
     return ActionSpec(fields=fields, horizon=options.horizon or HORIZON, dt_ns=dt_ns)
 
 
-def _loaded(folder: Path, options: "Train", spec: ActionSpec) -> "list[StoredDemonstration]":
-    """Return every frame of a dataset; InvalidValueError: it shows another task than --task."""
-    from policies.lerobot.data import load_dataset
+def _samples(options: "Train", progress: Progress) -> _Samples:
+    """Read every frame of the datasets; InvalidValueError: one shows another task than --task."""
+    from policies.lerobot.data import load_dataset, parts_of
     from policies.lerobot.rows import FromActions
 
-    tasks = provider("simulation") if options.task else None
+    spec, tasks = _spec(options), provider("simulation") if options.task else None
     hand_poses = tasks.hand_poses_of(options.task[0]) if tasks else {}
     actions = FromActions(spec=spec, hand_poses=hand_poses, only=options.only)
-    out = load_dataset(
-        folder,
-        actions=actions,
-        most_pixels=options.image_side or MOST_PIXELS,
-        n_obs_steps=options.history,
-        image_age_ns=round(options.image_age_ms * 1e6),
-    )
-    shown = {d.observation.task for d in out}
-    if tasks and (other := shown - {tasks.make_task(name).instruction for name in options.task}):
-        raise InvalidValueError(
-            f"{folder} shows {', '.join(map(repr, sorted(other)))}, which is not --task {options.task[0]}"
+    wanted = {tasks.make_task(name).instruction for name in options.task} if tasks else None
+    bar = progress.add_task("read images", total=len(options.dataset), note="")
+    demonstrations: list[StoredDemonstration] = []
+    for folder in options.dataset:
+        found = load_dataset(
+            folder,
+            actions=actions,
+            most_pixels=options.image_side or MOST_PIXELS,
+            n_obs_steps=_n_obs_steps(options),
+            image_age_ns=round(options.image_age_ms * 1e6),
         )
-    return out
-
-
-def _schema(folder: Path, demonstrations: "Sequence[StoredDemonstration]", spec: ActionSpec) -> Schema:
-    """Return the parts of the dataset's robot, and the cameras with the sizes that are learned from."""
-    from policies.lerobot.data import parts_of
-
+        other = set() if wanted is None else {d.observation.task for d in found} - wanted
+        if other:
+            raise InvalidValueError(
+                f"{folder} shows {', '.join(map(repr, sorted(other)))}, which is not --task {options.task[0]}"
+            )
+        demonstrations += found
+        progress.advance(bar)
+    demonstrations, spec = _in_frame(demonstrations, spec, options.labels)
     images = demonstrations[0].observation.images
-    return Schema(
-        parts=parts_of(StoredDataset(folder).names(STATE)),
+    schema = Schema(
+        parts=parts_of(StoredDataset(options.dataset[0]).names(STATE)),
         action_fields=spec.fields,
         cameras={name: image.pixels.shape[:2] for name, image in images.items()},
     )
+    return _Samples(demonstrations=demonstrations, schema=schema, spec=spec)
+
+
+def _n_obs_steps(options: "Train") -> int:
+    """Return how many observations the policy sees: those of --init, or --history."""
+    return options.history if options.init is None else _encoder_of_init(options.init).n_obs_steps
 
 
 def _in_frame(
     demonstrations: "list[StoredDemonstration]", spec: ActionSpec, labels: str
 ) -> "tuple[list[StoredDemonstration], ActionSpec]":
-    """Return the demonstrations with the end effector's rows in the frame of --labels, and their spec."""
+    """Return the demonstrations with the end effectors' rows in the frame of --labels, and their spec."""
     from policies.flow.labels import relabelled
 
-    fields = {
-        "base": spec.fields,
-        "world": (BasePose(), WorldEndEffectorPose(), GripperWidth()),
-        "relative": tuple(
-            replace(f, reference=Reference.RELATIVE) if isinstance(f, EndEffectorPose) else f
-            for f in spec.fields
-        ),
-    }[labels]
-    if fields == spec.fields:
+    if labels == "base":
         return demonstrations, spec
-    to = replace(spec, fields=fields)
+    kinds = {type(f) for f in spec.fields}
+    if EndEffectorPose not in kinds or (labels == "world" and BasePose not in kinds):
+        raise InvalidValueError(
+            f"--labels {labels} needs rows of an end effector{' and a base' * (labels == 'world')}, got "
+            f"{', '.join(sorted(kind.__name__ for kind in kinds))}"
+        )
+
+    def moved(f: ActionField) -> ActionField:
+        if labels == "world":
+            return WorldEndEffectorPose(part=f.part) if isinstance(f, EndEffectorPose) else absolute(f)
+        return replace(f, reference=Reference.RELATIVE) if isinstance(f, EndEffectorPose) else f
+
+    to = replace(spec, fields=tuple(map(moved, spec.fields)))
     return relabelled(demonstrations, spec, to), to
 
 
-def encoder_of(options: "Train", cameras: Mapping[str, tuple[int, int]]) -> "ImageEncoder":
-    """Return the encoder to train: that of --init, or a new one."""
+def _encoder_of_init(init: str) -> "ImageEncoder":
+    """Return the encoder of a policy to start from."""
     from policies.files import ENCODER
     from policies.shipped import find_checkpoint
+    from policies.vision.encoder import ImageEncoder
+
+    if not ((folder := find_checkpoint(init)) / ENCODER).is_file():
+        raise InvalidValueError(f"--init {init} has no image encoder: it cannot go on from images")
+    return ImageEncoder.load(folder)
+
+
+def _encoder(options: "Train", cameras: Mapping[str, tuple[int, int]]) -> "ImageEncoder":
+    """Return the encoder to train: that of --init, or a new one."""
     from policies.vision.encoder import EncoderConfig, ImageEncoder
 
     if options.init is not None:
-        folder = find_checkpoint(options.init)
-        if not (folder / ENCODER).is_file():
-            raise InvalidValueError(
-                f"--init {options.init} has no image encoder: it cannot go on from images"
-            )
-        found = ImageEncoder.load(folder)
+        found = _encoder_of_init(options.init)
         found.network.train().requires_grad_(True)
         return found
-    choice, path = options.encoder or "small", None
-    if choice not in ("small", "resnet18"):
-        choice, path = "resnet18", Path(choice)
+    is_file = options.encoder not in (None, "small", "resnet18")
     config = EncoderConfig(
         cameras=tuple(cameras),
         sizes=tuple(cameras.values()),
         masked=_masked(options.mask, cameras),
-        backbone="resnet18" if choice == "resnet18" else "small",
+        backbone="small" if options.encoder in (None, "small") else "resnet18",
         n_obs_steps=options.history,
     )
-    return ImageEncoder.new(config, seed=options.seed, pretrained=path)
+    pretrained = Path(options.encoder) if options.encoder is not None and is_file else None
+    return ImageEncoder.new(config, seed=options.seed, pretrained=pretrained)
 
 
 def _masked(masks: Sequence[str], cameras: Iterable[str]) -> tuple[tuple[float, float, float, float], ...]:
@@ -280,14 +304,7 @@ def _masked(masks: Sequence[str], cameras: Iterable[str]) -> tuple[tuple[float, 
     return tuple(given.values()) if masks else ()
 
 
-def _train_flow(
-    options: "Train",
-    demonstrations: "Sequence[StoredDemonstration]",
-    schema: Schema,
-    spec: ActionSpec,
-    on_start: Any,
-    on_step: Any,
-) -> int:
+def _train_flow(options: "Train", samples: _Samples, reporting: Reporting) -> int:
     """Write the checkpoint; return the number of steps."""
     from policies.flow.checkpoint import load
     from policies.flow.recipes import make_recipe, refuse_beyond_chunk
@@ -298,45 +315,34 @@ def _train_flow(
         options.recipe or "prefix", **({} if options.max_delay is None else {"max_delay": options.max_delay})
     )
     if options.max_delay is not None:
-        refuse_beyond_chunk(recipe, spec.horizon)
+        refuse_beyond_chunk(recipe, samples.spec.horizon)
     init = None if options.init is None else load(options.init)
     start = (
         TrainConfig(recipe=recipe, seed=options.seed, steps=STEPS)
         if init is None
         else fine_tuning(recipe, seed=options.seed)
     )
-    config = replace(
-        start,
-        features=_features(options),
-        **options.given("steps", "batch_size", "learning_rate", "width"),
-    )
+    given = options.given("steps", "batch_size", "learning_rate", "width")
+    config = replace(start, features=_features(options), **given)
     config = replace(config, warmup_steps=min(config.warmup_steps, max(1, config.steps // 10)))
-    on_start(config.steps)
     train(
-        demonstrations,
+        samples.demonstrations,
         config,
-        schema=schema,
-        action_spec=spec,
+        schema=samples.schema,
+        action_spec=samples.spec,
         folder=options.output,
         init=init,
         execution_horizon=options.execution_horizon,
-        notes=_notes(options, schema),
-        on_step=on_step,
+        notes=_notes(options, samples.schema),
+        on_step=reporting(config.steps),
         device=options.device,
-        encoder=encoder_of(options, schema.cameras),
+        encoder=_encoder(options, samples.schema.cameras),
         resume=state_path(options.output),
     )
     return config.steps
 
 
-def _train_lerobot(
-    options: "Train",
-    demonstrations: "Sequence[StoredDemonstration]",
-    schema: Schema,
-    spec: ActionSpec,
-    on_start: Any,
-    on_step: Any,
-) -> int:
+def _train_lerobot(options: "Train", samples: _Samples, reporting: Reporting) -> int:
     """Write LeRobot's files and our metadata; return the number of steps."""
     from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
     from policies.resume import state_path
@@ -346,16 +352,15 @@ def _train_lerobot(
     config = LeRobotTrainConfig(
         network=options.network, seed=options.seed, **{"steps": STEPS, "batch_size": 32, **given}
     )
-    on_start(config.steps)
     train_lerobot(
-        demonstrations,
+        samples.demonstrations,
         config,
-        schema=schema,
-        action_spec=spec,
+        schema=samples.schema,
+        action_spec=samples.spec,
         features=_features(options),
         folder=options.output,
         n_obs_steps=options.history,
-        on_step=on_step,
+        on_step=reporting(config.steps),
         resume=state_path(options.output),
     )
     return config.steps

@@ -161,6 +161,7 @@ def train(
         if encoder is not None:
             dataset = replace(dataset, statistics=latents_as_they_are(dataset.statistics, encoder))
             used = [d for d in demonstrations if is_usable(d.num_committed, recipe)]
+            encoder.network.to(device)
             sight = Sight(encoder, used, bfloat16=config.bfloat16)
         torch.manual_seed(config.seed)
         model = FlowTransformer(_model_config(dataset, config, action_spec))
@@ -173,6 +174,8 @@ def train(
             kept = Resumable(resume, about, dataset.features, dataset.rows, *seen)
         final_loss = _fit(model, dataset, config, on_step, sight, kept)
     model.cpu()
+    if encoder is not None:
+        encoder.network.cpu()
     training = {**(notes or {}), "init": None if init is None else init.info.name, **asdict(config)}
     training |= {"samples": len(dataset.rows), "final_loss": round(final_loss, 5)}
     training["recipe"] = recipe_to_dict(recipe)

@@ -60,11 +60,13 @@ class Sight:
     def latents(self, index: Tensor, generator: torch.Generator) -> Tensor:
         """Latents (B, E) of these samples, their images augmented."""
         images = self.encoder.pictures(self._observations[i] for i in index.tolist())
-        device = next(self.encoder.network.parameters()).device
+        device = generator.device
         how, steps = self._augmentation, self.encoder.n_obs_steps
-        changed = [augmented(torch.from_numpy(each), how, generator, n_obs_steps=steps) for each in images]
+        changed = [
+            augmented(torch.from_numpy(each).to(device), how, generator, n_obs_steps=steps) for each in images
+        ]
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._bfloat16):
-            out = self.encoder.latents([each.to(device) for each in changed])
+            out = self.encoder.latents(changed)
         return out.float()
 
     def stamps(self) -> Tensor:
@@ -85,28 +87,35 @@ def image_stamps(observations: Sequence[Observation], n_obs_steps: int) -> Tenso
 def augmented(
     images: Tensor, how: Augmentation, generator: torch.Generator, *, n_obs_steps: int = 1
 ) -> Tensor:
-    """Images (B, h, w, 3) uint8 as float, 0 to 255, changed at random.
+    """Images (B, h, w, 3) uint8 as float, 0 to 255, changed at random; on the device of the generator.
 
     n_obs_steps: images of one sample, one after the other; all are changed alike but for the noise.
     """
     batch, height, width, _ = images.shape
-    samples = batch // n_obs_steps
+    samples, device = batch // n_obs_steps, generator.device
 
     def each(drawn: Tensor) -> Tensor:
         return drawn.repeat_interleave(n_obs_steps, dim=0)
 
-    gain = each(1.0 + how.gain * torch.randn(samples, 1, 1, 3, generator=generator))
-    offset = each(how.offset * torch.randn(samples, 1, 1, 3, generator=generator))
+    gain = each(1.0 + how.gain * torch.randn(samples, 1, 1, 3, generator=generator, device=device))
+    offset = each(how.offset * torch.randn(samples, 1, 1, 3, generator=generator, device=device))
     x = images * gain + offset
     if how.noise:
-        x = x + how.noise * torch.randn(x.shape, generator=generator)
+        x = x + how.noise * torch.randn(x.shape, generator=generator, device=device)
     most = [round(how.shift * size) for size in (height, width)]
     if any(most):
         padded = F.pad(x.permute(0, 3, 1, 2), (most[1], most[1], most[0], most[0]), mode="replicate")
-        top, left = (each(torch.randint(0, 2 * n + 1, (samples,), generator=generator)) for n in most)
-        rows = (top[:, None] + torch.arange(height))[:, None, :, None]
-        columns = (left[:, None] + torch.arange(width))[:, None, None, :]
-        x = padded[torch.arange(batch)[:, None, None, None], torch.arange(3)[:, None, None], rows, columns]
+        top, left = (
+            each(torch.randint(0, 2 * n + 1, (samples,), generator=generator, device=device)) for n in most
+        )
+        rows = (top[:, None] + torch.arange(height, device=device))[:, None, :, None]
+        columns = (left[:, None] + torch.arange(width, device=device))[:, None, None, :]
+        x = padded[
+            torch.arange(batch, device=device)[:, None, None, None],
+            torch.arange(3, device=device)[:, None, None],
+            rows,
+            columns,
+        ]
         x = x.permute(0, 2, 3, 1)
     return x.clamp(0.0, 255.0)
 

@@ -94,6 +94,10 @@ def advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:
     return lambda done, total: progress.update(bar, completed=done, total=total)
 
 
-def report_steps(progress: Progress, bar: TaskID) -> Callable[[int, float], None]:
-    """Return a function (steps done, loss) that moves a bar."""
+def report_steps(
+    progress: Progress, bar: TaskID, *, total: int | None = None
+) -> Callable[[int, float], None]:
+    """Return a function (steps done, loss) that moves a bar. total: number of steps, if the bar lacks it."""
+    if total is not None:
+        progress.update(bar, total=total)
     return lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}")

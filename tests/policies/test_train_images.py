@@ -136,6 +136,10 @@ def test_images_are_as_old_as_on_the_robot_and_of_the_same_episode(dataset):
         ({}, ("--encoder", "nowhere.pt"), "there is no file nowhere.pt"),
         ({}, ("--recipe", "offset"), "recipe plain, prefix"),
         ({}, ("--random-views", "10"), "needs the scene of a simulator"),
+        ({}, ("--encoder", "small", "--estimator-steps", "5"), "--estimator-steps needs the scene"),
+        ({}, ("--init", "track", "--mask", "wrist=0,0,1,1"), "go with a new policy"),
+        ({}, ("--init", "track"), "has no image encoder"),
+        ({}, ("--network", "act", "--device", "cuda"), "--network flow"),
         ({}, ("--network", "act", "--encoder", "small"), "--network flow"),
     ],
 )
@@ -146,6 +150,16 @@ def test_what_does_not_fit_is_refused_in_a_sentence(tmp_path, capsys, how, optio
     assert expected in error.replace("\n", " ")
     assert "Traceback" not in error
     assert not (tmp_path / "p").exists()
+
+
+def test_a_policy_goes_on_with_its_own_encoder_and_observations(dataset, tmp_path):
+    few = "--image-side", "32", "--horizon", "8"
+    assert trained(dataset, tmp_path / "one", *few, "--history", "2", "--mask", "chest=0,0,1,1", steps=2) == 0
+    assert trained(dataset, tmp_path / "two", *few, "--init", str(tmp_path / "one"), steps=2) == 0
+    one, two = (load_policy(tmp_path / name) for name in ("one", "two"))
+    assert two.info.n_obs_steps == one.info.n_obs_steps == 2
+    encoder = json.loads((tmp_path / "two" / "encoder.json").read_text())
+    assert encoder["masked"][0] == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_datasets_of_different_cameras_are_not_mixed(tmp_path, capsys):
