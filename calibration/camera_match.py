@@ -22,7 +22,9 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 import pinocchio as pin
 
-from calibration.camera import CameraModel
+from calibration.camera import CameraModel, Intrinsics
+from calibration.chest import ChestCamera
+from calibration.hand_eye import HandEye, RobotWorld
 from calibration.store import pose_from_json, pose_to_json
 from calibration.verdict import Reason, Verdict
 from robot_runtime.core.values.shapes import Float
@@ -337,3 +339,31 @@ def _judged_mount(figures: Mapping[str, float], mount: str, distance_m: float) -
             )
         )
     return reasons
+
+
+def mounted(calibration: Intrinsics | HandEye | RobotWorld | ChestCamera, mount: str) -> MountedCamera:
+    """The camera in the end effector, or in the base. mount: `WRIST` or `CHEST`.
+
+    InvalidValueError: the calibration is of another mount, of a lens alone, or without the lens.
+    """
+    match calibration:
+        case HandEye(X_EC=X_MC, camera=lens) if mount == WRIST:
+            return MountedCamera(lens=_lens(lens, "hand-eye"), X_MC=X_MC)
+        case ChestCamera(X_GC=X_MC, camera=lens) if mount != WRIST:
+            return MountedCamera(lens=_lens(lens, "chest"), X_MC=X_MC)
+        case RobotWorld(X_AC=X_MC, camera=lens) if mount != WRIST:
+            return MountedCamera(lens=_lens(lens, "robot-world"), X_MC=X_MC)
+    wanted = "hand_eye, by calibrate hand-eye" if mount == WRIST else "chest_camera, by calibrate chest"
+    raise InvalidValueError(
+        f"expected a calibration with lens and pose in the {mount}, of kind {wanted}, got one of kind "
+        f"{calibration.KIND}"
+    )
+
+
+def _lens(declared: Mapping[str, Any] | None, command: str) -> CameraModel:
+    if declared is None:
+        raise InvalidValueError(
+            f"expected a calibration with the lens that it was made with, got one without: run calibrate "
+            f"{command} again"
+        )
+    return CameraModel.from_dict(declared)

@@ -87,8 +87,7 @@ def match_of(where: str, text: object, folder: Path, *, camera: str, calibration
     camera: its name in the robot's file. calibration: by `calibration_of`.
     InvalidValueError: no such file, refused when it was made, of another camera or calibration.
     """
-    from calibration.camera_match import CameraMatch
-    from calibration.robot_camera import mounted
+    from calibration.camera_match import CameraMatch, mounted
     from calibration.store import load
 
     if not isinstance(text, str):

@@ -151,8 +151,8 @@ def columns(
     done = feasibility(labels) if done is None else done
     X_WE, x_WB, chest = _from_start(labels, done.x_WB)
     X_BE = in_base(x_WB, X_WE)
-    width = np.nan_to_num(labels.width, nan=0.0)[:, None]
-    squeezed = np.nan_to_num(commanded_width(np.asarray(labels.width), labels.period_s), nan=0.0)[:, None]
+    width = _measured(labels)
+    squeezed = _commanded(labels)
     actions = {
         "decoupled": np.hstack([x_WB, hand(X_BE), squeezed]),
         "chest": np.hstack([x_WB, hand(_moved(labels, done)), squeezed]),
@@ -196,13 +196,11 @@ def with_other_hand(
     """Columns of the right hand, extended by those of the left; no robot, so the base is the virtual one."""
     done = feasibility(labels)
     X_WE, x_WB, _ = _from_start(other, done.x_WB)
-    X_BE, width = in_base(x_WB, X_WE), np.asarray(other.width)
-    squeezed = np.nan_to_num(commanded_width(width, labels.period_s), nan=0.0)[:, None]
-    measured = np.nan_to_num(width, nan=0.0)[:, None]
+    X_BE, squeezed = in_base(x_WB, X_WE), _commanded(other)
     poses = {"decoupled": X_BE, "chest": _moved(other, done), "world": X_WE}
     twist = out[STATE].shape[1] - len(TWIST_NAMES)
     out = out | {
-        STATE: np.hstack([out[STATE][:, :twist], hand(X_BE), measured, out[STATE][:, twist:]]),
+        STATE: np.hstack([out[STATE][:, :twist], hand(X_BE), _measured(other), out[STATE][:, twist:]]),
         **{
             f"labels.{name}": np.hstack([out[f"labels.{name}"], hand(X), squeezed])
             for name, X in poses.items()
@@ -218,6 +216,16 @@ def with_other_hand(
     known = other.valid["hand"] & (other.valid["gripper"] | (not has_width))
     stamps = {f"{CAPTURE}.{CAMERA_OF[role]}": t_ns[:, None] for role, t_ns in other.picture_ns.items()}
     return stamps | out | {ACTION: out[f"labels.{kind}"], TRAINABLE: out[TRAINABLE] & known[:, None]}
+
+
+def _measured(labels: Labels) -> np.ndarray:
+    """Measured widths (N, 1), 0 where unknown."""
+    return np.nan_to_num(labels.width, nan=0.0)[:, None]
+
+
+def _commanded(labels: Labels) -> np.ndarray:
+    """Commanded widths (N, 1), 0 where unknown."""
+    return np.nan_to_num(commanded_width(np.asarray(labels.width), labels.period_s), nan=0.0)[:, None]
 
 
 def hand(X: Trajectory) -> np.ndarray:

@@ -21,9 +21,9 @@ from calibration.capture.video_poses import solve_poses
 from calibration.commands.capture.poses import clips_of, write_with_poses
 from robot_runtime.cli.options import AnyCount, Count, KeptFile
 from robot_runtime.cli.progress import counted
+from scripts.bench.plain_videos import film_visit, plain_capture, pose_errors
 from scripts.harness import finish, run_script
 from scripts.tables.calibration import poses
-from sim.capture.plain_videos import film_visit, plain_capture, pose_errors
 
 FAULTS: dict[str, dict[str, Any]] = {
     "plain walls and tables": {"wallpaper": False},

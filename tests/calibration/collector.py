@@ -43,7 +43,7 @@ def session(*, seed: int = 0, syncs: bool = True) -> Recording:
 
 
 @dataclass(kw_only=True)
-class Spoilt:
+class Fault:
     """What is wrong with a collector's files; each value is applied to what would be right."""
 
     poses: Mapping[str, Callable[[Trajectory, np.ndarray], Trajectory]] = field(default_factory=dict)
@@ -61,9 +61,9 @@ class Spoilt:
     has_widths: bool = True
 
 
-def folder_of(folder: Path, recording: Recording, spoilt: Spoilt | None = None) -> Path:
+def folder_of(folder: Path, recording: Recording, fault: Fault | None = None) -> Path:
     """Write the files."""
-    spoilt = spoilt or Spoilt()
+    fault = fault or Fault()
     folder.mkdir(parents=True, exist_ok=True)
     save(folder / "board.json", BOARD)
     save(folder / "lens.json", Intrinsics(camera=LENS))
@@ -73,19 +73,17 @@ def folder_of(folder: Path, recording: Recording, spoilt: Spoilt | None = None) 
     end_ns = int(recording.X_WC.t_ns[-1])
     for role, path in (("chest", recording.X_WC), ("hand", recording.X_WE.then(X_HE.inverse()))):
         frames = np.arange(S // 20, end_ns - S // 20, S // FPS)
-        film(
-            folder / f"{role}.mp4", frames, path, recording, lambda t, X, role=role: spoilt.board(role, t, X)
-        )
-        stamps = spoilt.stamps.get(role, lambda t: t)(frames + T0[role])
+        film(folder / f"{role}.mp4", frames, path, recording, lambda t, X, role=role: fault.board(role, t, X))
+        stamps = fault.stamps.get(role, lambda t: t)(frames + T0[role])
         (folder / f"{role}_stamps.csv").write_text("t_ns\n" + "\n".join(map(str, stamps.tolist())) + "\n")
         at = np.arange(S // 100, end_ns - S // 100, S // POSES_HZ)
         poses = path.sampled(at)
-        if role in spoilt.poses:
-            poses = spoilt.poses[role](poses, np.array([(s.start_ns, s.stop_ns) for s in recording.spans]))
+        if role in fault.poses:
+            poses = fault.poses[role](poses, np.array([(s.start_ns, s.stop_ns) for s in recording.spans]))
         world = pin.SE3(pin.utils.rotate("z", 0.7 if role == "hand" else -0.2), np.array([0.3, -0.1, 0.5]))
         rows = rows_of(poses.before(world), T0[role])
-        write(folder / f"{role}_poses.csv", spoilt.rows.get(role, lambda rows: rows)(rows))
-    if spoilt.has_widths:
+        write(folder / f"{role}_poses.csv", fault.rows.get(role, lambda rows: rows)(rows))
+    if fault.has_widths:
         at = np.arange(0, end_ns, S // 20)
         width = np.interp(at, recording.X_WC.t_ns, recording.width)
         rows = [{"t_ns": int(t) + T0["hand"], "width_m": f"{w:.4f}"} for t, w in zip(at, width, strict=True)]
@@ -96,7 +94,7 @@ def folder_of(folder: Path, recording: Recording, spoilt: Spoilt | None = None) 
         f"{names.get(s.kind, s.kind)},{s.start_ns / S - first_s:.3f},{s.stop_ns / S - first_s:.3f}"
         for s in recording.spans
     ]
-    (folder / "marks.csv").write_text("\n".join(["what,begin_s,end_s", *lines, *spoilt.marks]) + "\n")
+    (folder / "marks.csv").write_text("\n".join(["what,begin_s,end_s", *lines, *fault.marks]) + "\n")
     return folder
 
 

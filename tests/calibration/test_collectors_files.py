@@ -14,7 +14,7 @@ from calibration.trajectory import Trajectory
 from robot_runtime.cli import main
 from sim.capture.takes import Recording
 from tests.calibration import collector
-from tests.calibration.collector import S, Spoilt, command, folder_of, session
+from tests.calibration.collector import Fault, S, command, folder_of, session
 
 MOVED = pin.SE3(np.eye(3), np.array([0.05, 0.0, 0.0]))
 
@@ -59,29 +59,29 @@ def names(folder: Path, output: Path, *, widths: bool = True) -> set[str]:
     return {*report.verdict.names, *(name for each in report.demonstrations for name in each.verdict.names)}
 
 
-def spoilt_in(
-    folder: Path, good: Path, recording: Recording, spoilt: Spoilt, monkeypatch, *, films: bool = False
+def with_fault(
+    folder: Path, good: Path, recording: Recording, fault: Fault, monkeypatch, *, films: bool = False
 ) -> Path:
     """The same files with a fault; films: the videos differ, too."""
     if not films:
         monkeypatch.setattr(
             collector, "film", lambda path, *_: path.write_bytes((good / path.name).read_bytes())
         )
-    return folder_of(folder, recording, spoilt)
+    return folder_of(folder, recording, fault)
 
 
-def rows(change) -> Spoilt:
-    return Spoilt(rows={"hand": lambda rows: [{**row, **change(row)} for row in rows]})
+def rows(change) -> Fault:
+    return Fault(rows={"hand": lambda rows: [{**row, **change(row)} for row in rows]})
 
 
-def scaled(scale: float) -> Spoilt:
+def scaled(scale: float) -> Fault:
     def poses(path: Trajectory, spans: np.ndarray) -> Trajectory:
         return Trajectory(t_ns=path.t_ns, p=scale * path.p, q=path.q, tracking=path.tracking)
 
-    return Spoilt(poses={"hand": poses})
+    return Fault(poses={"hand": poses})
 
 
-def jumped(share: float, clip: int) -> Spoilt:
+def jumped(share: float, clip: int) -> Fault:
     """By 60 mm, at a share of a take."""
 
     def poses(path: Trajectory, spans: np.ndarray) -> Trajectory:
@@ -89,7 +89,7 @@ def jumped(share: float, clip: int) -> Spoilt:
         p = path.p + np.where(path.t_ns[:, None] >= at, [0.06, 0.0, 0.0], 0.0)
         return Trajectory(t_ns=path.t_ns, p=p, q=path.q, tracking=path.tracking)
 
-    return Spoilt(poses={"hand": poses})
+    return Fault(poses={"hand": poses})
 
 
 FAULTS = {
@@ -101,7 +101,7 @@ FAULTS = {
     "odometry-scale": scaled(0.94),
     "pose-jump": jumped(0.5, 1),
     "odometry-jump": jumped(0.5, 0),
-    "pictures-off-poses": Spoilt(stamps={"hand": lambda t_ns: t_ns + S // 25}),
+    "pictures-off-poses": Fault(stamps={"hand": lambda t_ns: t_ns + S // 25}),
 }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_a_collector_s_files_are_imported_with_nothing_against_them(folder, tmp_
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_a_collector_s_poses_is_named(folder, recording, tmp_path, monkeypatch, name):
-    files = spoilt_in(tmp_path / "files", folder, recording, FAULTS[name], monkeypatch)
+    files = with_fault(tmp_path / "files", folder, recording, FAULTS[name], monkeypatch)
     assert name in names(files, tmp_path / "out")
 
 
@@ -129,7 +129,7 @@ def test_a_fault_of_a_collector_s_poses_is_named(folder, recording, tmp_path, mo
     ids=["moved", "never seen"],
 )
 def test_a_board_that_is_moved_or_never_seen_is_named(folder, recording, tmp_path, monkeypatch, name, board):
-    files = spoilt_in(tmp_path / "files", folder, recording, Spoilt(board=board), monkeypatch, films=True)
+    files = with_fault(tmp_path / "files", folder, recording, Fault(board=board), monkeypatch, films=True)
     assert name in names(files, tmp_path / "out")
 
 

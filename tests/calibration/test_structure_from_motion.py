@@ -21,8 +21,8 @@ from calibration.store import save
 from calibration.trajectory import LIMITED, LOST, OK
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError
+from scripts.bench.plain_videos import film_visit, plain_capture, pose_errors
 from sim.capture.drills import looking
-from sim.capture.plain_videos import film_visit, plain_capture, pose_errors
 from sim.capture.rig import CHEST_LENS, WRIST_LENS
 from sim.capture.scene import BOARD, random_texture
 from sim.capture.truth import Truth

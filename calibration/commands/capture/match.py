@@ -77,8 +77,7 @@ class CaptureMatch:
         calibrations: Mapping[str, Any],
     ) -> "tuple[CameraMatch, tuple[float, float] | None]":
         """Compare one camera; with the mean grey levels of the captured images and the robot's."""
-        from calibration.camera_match import CHEST, match_cameras
-        from calibration.robot_camera import mounted
+        from calibration.camera_match import CHEST, match_cameras, mounted
 
         if name not in cameras:
             raise InvalidValueError(
